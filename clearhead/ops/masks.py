@@ -1,0 +1,240 @@
+"""Which query may see which key: predicates over absolute positions, and what the backends derive from them.
+
+A `Mask` is a frozen value with one method, `allow(q_pos, k_pos, batch)`, and the operators `& | ~`. It works on
+tensors that broadcast against each other, so one definition serves the dense matrix, a tile of it, and
+FlexAttention's scalar calls. A `BoundMask` is a mask with the positions of one pass's queries and keys.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+
+class Mask:
+    """A rule saying which key positions a query position may see.
+
+    `None` never stands for a mask: say `Everything()` or `Causal()`.
+    """
+
+    def allow(self, q_pos: Tensor, k_pos: Tensor, batch: Tensor) -> Tensor:
+        """True where the query may see the key. The arguments are integer tensors that broadcast together."""
+        raise AssertionError(f"{type(self).__name__} defines no allow()")
+
+    def __and__(self, other: Mask) -> Mask:
+        return And(self, other)
+
+    def __or__(self, other: Mask) -> Mask:
+        return Or(self, other)
+
+    def __invert__(self) -> Mask:
+        return Not(self)
+
+
+@dataclass(frozen=True)
+class And(Mask):
+    left: Mask
+    right: Mask
+
+    def allow(self, q_pos: Tensor, k_pos: Tensor, batch: Tensor) -> Tensor:
+        return self.left.allow(q_pos, k_pos, batch) & self.right.allow(q_pos, k_pos, batch)
+
+
+@dataclass(frozen=True)
+class Or(Mask):
+    left: Mask
+    right: Mask
+
+    def allow(self, q_pos: Tensor, k_pos: Tensor, batch: Tensor) -> Tensor:
+        return self.left.allow(q_pos, k_pos, batch) | self.right.allow(q_pos, k_pos, batch)
+
+
+@dataclass(frozen=True)
+class Not(Mask):
+    inner: Mask
+
+    def allow(self, q_pos: Tensor, k_pos: Tensor, batch: Tensor) -> Tensor:
+        return ~self.inner.allow(q_pos, k_pos, batch)
+
+
+@dataclass(frozen=True)
+class Everything(Mask):
+    """Every token sees every token (an encoder)."""
+
+    def allow(self, q_pos: Tensor, k_pos: Tensor, batch: Tensor) -> Tensor:
+        return (q_pos == q_pos) & (k_pos == k_pos)
+
+
+@dataclass(frozen=True)
+class Causal(Mask):
+    """A token sees itself and what came before (a decoder)."""
+
+    def allow(self, q_pos: Tensor, k_pos: Tensor, batch: Tensor) -> Tensor:
+        return k_pos <= q_pos
+
+
+@dataclass(frozen=True)
+class Window(Mask):
+    """A token sees no further back than `size` tokens, itself counted: q - k < size. It says nothing of the future."""
+
+    size: int
+
+    def allow(self, q_pos: Tensor, k_pos: Tensor, batch: Tensor) -> Tensor:
+        return q_pos - k_pos < self.size
+
+
+@dataclass(frozen=True)
+class Around(Mask):
+    """A token sees `reach` tokens on either side: |q - k| <= reach (an encoder's window)."""
+
+    reach: int
+
+    def allow(self, q_pos: Tensor, k_pos: Tensor, batch: Tensor) -> Tensor:
+        return (q_pos - k_pos).abs() <= self.reach
+
+
+@dataclass(frozen=True, eq=False)
+class Prefix(Mask):
+    """Everyone sees the first `length_B[b]` tokens of row b; use as `Causal() | Prefix(lengths)`."""
+
+    length_B: Tensor
+
+    def allow(self, q_pos: Tensor, k_pos: Tensor, batch: Tensor) -> Tensor:
+        return (k_pos < self.length_B[batch]) & (q_pos == q_pos)
+
+
+@dataclass(frozen=True, eq=False)
+class Present(Mask):
+    """Only keys that are there are seen: `present_BS[b, k_pos]`, for keys numbered by their column."""
+
+    present_BS: Tensor
+
+    def allow(self, q_pos: Tensor, k_pos: Tensor, batch: Tensor) -> Tensor:
+        return self.present_BS[batch, k_pos] & (q_pos == q_pos)
+
+
+@dataclass(frozen=True, eq=False)
+class SameDocument(Mask):
+    """A token sees only its own document: `document_BS[b, position]` names each position's document."""
+
+    document_BS: Tensor
+
+    def allow(self, q_pos: Tensor, k_pos: Tensor, batch: Tensor) -> Tensor:
+        return self.document_BS[batch, q_pos] == self.document_BS[batch, k_pos]
+
+
+class Positions:
+    """The absolute positions of a run of tokens, the same for all rows or one list a row.
+
+    Either `span = (start, stop)`: consecutive numbers, equal in all rows, known without reading a tensor; or a
+    tensor of shape (B, T) in which -1 marks padding. Immutable, and `then` remembers its last answer, so the
+    layers of a model that append the same tokens to the same past share one object, and one mask.
+    """
+
+    def __init__(self, span: tuple[int, int] | None = None, rows_BT: Tensor | None = None) -> None:
+        if (span is None) == (rows_BT is None):
+            raise AssertionError("positions are a span or rows, one of the two")
+        self.span = span
+        self._rows_BT = rows_BT
+        self._then: tuple[Positions, Positions] | None = None
+
+    def __len__(self) -> int:
+        if self.span is not None:
+            return self.span[1] - self.span[0]
+        assert self._rows_BT is not None
+        return self._rows_BT.shape[1]
+
+    def rows(self, device: torch.device) -> Int[Tensor, "B T"]:
+        """As a tensor: (1, T) for a span, (B, T) otherwise."""
+        if self._rows_BT is None:
+            assert self.span is not None
+            self._rows_BT = torch.arange(*self.span, device=device)[None]
+        return self._rows_BT
+
+    def then(self, more: Positions, device: torch.device) -> Positions:
+        """These positions followed by `more`."""
+        if self._then is not None and self._then[0] is more:
+            return self._then[1]
+        if len(self) == 0:
+            joined = more
+        elif self.span is not None and more.span is not None and self.span[1] == more.span[0]:
+            joined = Positions(span=(self.span[0], more.span[1]))
+        else:
+            a_BS, b_BT = self.rows(device), more.rows(device)
+            n_rows = max(a_BS.shape[0], b_BT.shape[0])
+            joined = Positions(rows_BT=torch.cat([a_BS.expand(n_rows, -1), b_BT.expand(n_rows, -1)], dim=1))
+        self._then = (more, joined)
+        return joined
+
+
+@dataclass(frozen=True, eq=False)
+class BoundMask:
+    """A mask and the positions it is asked about. A key at a negative position is not there: nobody sees it.
+
+    The dense matrix, the block mask and the shortcuts are derived when asked for, and kept.
+    """
+
+    mask: Mask
+    queries: Positions
+    keys: Positions
+    device: torch.device
+
+    def allow(
+        self, q_slots: slice = slice(None), k_slots: slice = slice(None)
+    ) -> Bool[Tensor, "B 1 t s"]:
+        """The cells of a tile, (B or 1, 1, t, s); of the whole matrix when no slots are named."""
+        q_pos = self.queries.rows(self.device)[:, None, q_slots, None]
+        k_pos = self.keys.rows(self.device)[:, None, None, k_slots]
+        n_rows = max(q_pos.shape[0], k_pos.shape[0])
+        batch = torch.arange(n_rows, device=self.device)[:, None, None, None]
+        allowed = self.mask.allow(q_pos, k_pos, batch)
+        return allowed if self.keys.span is not None else allowed & (k_pos >= 0)
+
+    @cached_property
+    def dense(self) -> Bool[Tensor, "B 1 T S"]:
+        """The whole matrix, (B or 1, 1, T, S)."""
+        return self.allow()
+
+    @cached_property
+    def is_plain_causal(self) -> bool:
+        """Whether it is the square causal mask, known without reading a tensor."""
+        return self.mask == Causal() and self.queries.span is not None and self.queries.span == self.keys.span
+
+    @cached_property
+    def sees_all(self) -> bool:
+        """Whether every query sees every key, known without reading a tensor."""
+        if self.queries.span is None or self.keys.span is None:
+            return False
+        return _sees_all(self.mask, self.queries.span, self.keys.span)
+
+
+def _sees_all(mask: Mask, queries: tuple[int, int], keys: tuple[int, int]) -> bool:
+    """Whether `mask` hides nothing between two spans of positions; False when it can't be told from them alone."""
+    match mask:
+        case Everything():
+            return True
+        case Causal():
+            return keys[1] - 1 <= queries[0]
+        case Window(size):
+            return queries[1] - 1 - keys[0] < size
+        case Around(reach):
+            return max(queries[1] - 1 - keys[0], keys[1] - 1 - queries[0]) <= reach
+        case And(left, right):
+            return _sees_all(left, queries, keys) and _sees_all(right, queries, keys)
+        case Or(left, right):
+            return _sees_all(left, queries, keys) or _sees_all(right, queries, keys)
+    return False
+
+
+def bind(mask: Mask, n_queries: int, n_keys: int, device: torch.device | str = "cpu") -> BoundMask:
+    """Bind `mask` to the last `n_queries` of `n_keys` tokens: the newest query is at the newest key.
+
+    With two queries and five keys under `Causal()`, the first query sees keys 0 to 3 and the second 0 to 4.
+    """
+    return BoundMask(
+        mask, Positions(span=(n_keys - n_queries, n_keys)), Positions(span=(0, n_keys)), torch.device(device)
+    )
