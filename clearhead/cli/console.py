@@ -1,0 +1,61 @@
+"""What verbs do with the terminal: read a prompt, show that work goes on, print JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from clearhead.errors import ClearheadError, UsageError
+
+if TYPE_CHECKING:
+    import torch
+
+    from clearhead.cli.options import Loading
+    from clearhead.model.transformer import Transformer
+
+
+def prompt_or_stdin(prompt: str) -> str:
+    """The prompt itself; for "-", all of standard input less one newline at its end."""
+    if prompt != "-":
+        return prompt
+    if sys.stdin.isatty():
+        raise UsageError('no prompt: give one after SOURCE, or pipe it in, as in `echo "Once upon" | clearhead ...`')
+    try:
+        return sys.stdin.buffer.read().decode("utf-8").removesuffix("\n").removesuffix("\r")
+    except UnicodeDecodeError as error:
+        raise ClearheadError(f"standard input is not UTF-8 text (byte {error.start}); convert it first") from None
+
+
+@contextmanager
+def busy(what: str) -> Iterator[None]:
+    """A spinner on standard error while something takes time, when a person is watching."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(what):
+        yield
+
+
+def torch_dtype(name: str | None) -> torch.dtype | None:
+    """`torch.bfloat16` for "bfloat16"; None stays None."""
+    import torch
+
+    return None if name is None else {d: getattr(torch, d) for d in ("float32", "bfloat16", "float16")}[name]
+
+
+def load(source: str, how: Loading) -> Transformer:
+    """The model, with a spinner while torch starts and the weights are read."""
+    with busy(f"loading {source}"):
+        import clearhead
+
+        return clearhead.load(source, dtype=torch_dtype(how.dtype), device=how.device)
+
+
+def print_json(value: Any) -> None:
+    """One JSON document on standard output."""
+    print(json.dumps(value, ensure_ascii=False, allow_nan=False))

@@ -1,0 +1,50 @@
+"""`clearhead generate SOURCE PROMPT`: the continuation, as it is written."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Annotated
+
+import tyro
+from tyro.conf import Positional
+
+from clearhead.cli.options import Ending, Loading, Sampling, Source
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    source: Source
+    """A folder, a .gguf file, a name on the Hub, or a shipped model."""
+    prompt: Annotated[Positional[str], tyro.conf.arg(metavar="PROMPT")] = "-"
+    """The text to continue; "-", or nothing, reads it from standard input (one newline at its end is dropped)."""
+    sampling: Sampling
+    ending: Ending
+    loading: Loading
+    json: bool = False
+    """Print one JSON object when the text is complete."""
+
+
+def run(options: Options) -> None:
+    from clearhead.cli import console
+
+    prompt = console.prompt_or_stdin(options.prompt)
+    model = console.load(options.source, options.loading)
+    how = asdict(options.sampling) | asdict(options.ending)
+
+    import clearhead
+
+    if options.json:
+        result = clearhead.generate(model, prompt, **how)
+        console.print_json(
+            {
+                "prompt": prompt,
+                "text": result.text,
+                "tokens": result.tokens,
+                "finish_reason": result.finish_reason,
+                "logprobs": result.logprobs,
+            }
+        )
+        return
+    for piece in clearhead.stream(model, prompt, **how):
+        print(piece, end="", flush=True)
+    print()
