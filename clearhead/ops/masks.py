@@ -7,6 +7,7 @@ FlexAttention's scalar calls. A `BoundMask` is a mask with the positions of one 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -131,8 +132,8 @@ class Positions:
     """The absolute positions of a run of tokens, the same for all rows or one list a row.
 
     Either `span = (start, stop)`: consecutive numbers, equal in all rows, known without reading a tensor; or a
-    tensor of shape (B, T) in which -1 marks padding. Immutable, and `then` remembers its last answer, so the
-    layers of a model that append the same tokens to the same past share one object, and one mask.
+    tensor of shape (B, T) in which -1 marks padding. Immutable, and each method remembers its last answer, so the
+    layers of a model that append the same tokens to the same past share one object, and with it one mask.
     """
 
     def __init__(self, span: tuple[int, int] | None = None, rows_BT: Tensor | None = None) -> None:
@@ -140,7 +141,7 @@ class Positions:
             raise AssertionError("positions are a span or rows, one of the two")
         self.span = span
         self._rows_BT = rows_BT
-        self._then: tuple[Positions, Positions] | None = None
+        self._last: dict[str, tuple[object, Positions]] = {}
 
     def __len__(self) -> int:
         if self.span is not None:
@@ -157,18 +158,46 @@ class Positions:
 
     def then(self, more: Positions, device: torch.device) -> Positions:
         """These positions followed by `more`."""
-        if self._then is not None and self._then[0] is more:
-            return self._then[1]
-        if len(self) == 0:
-            joined = more
-        elif self.span is not None and more.span is not None and self.span[1] == more.span[0]:
-            joined = Positions(span=(self.span[0], more.span[1]))
-        else:
+
+        def join() -> Positions:
+            if len(self) == 0:
+                return more
+            if self.span is not None and more.span is not None and self.span[1] == more.span[0]:
+                return Positions(span=(self.span[0], more.span[1]))
             a_BS, b_BT = self.rows(device), more.rows(device)
             n_rows = max(a_BS.shape[0], b_BT.shape[0])
-            joined = Positions(rows_BT=torch.cat([a_BS.expand(n_rows, -1), b_BT.expand(n_rows, -1)], dim=1))
-        self._then = (more, joined)
-        return joined
+            return Positions(rows_BT=torch.cat([a_BS.expand(n_rows, -1), b_BT.expand(n_rows, -1)], dim=1))
+
+        return self._remember("then", more, join)
+
+    def part(self, start: int, stop: int) -> Positions:
+        """Those from slot `start` up to slot `stop`."""
+
+        def cut() -> Positions:
+            if (start, stop) == (0, len(self)):
+                return self
+            if self.span is not None:
+                return Positions(span=(self.span[0] + start, self.span[0] + stop))
+            assert self._rows_BT is not None
+            return Positions(rows_BT=self._rows_BT[:, start:stop])
+
+        return self._remember("part", (start, stop), cut)
+
+    def select(self, rows: Tensor) -> Positions:
+        """Those of these rows of the batch."""
+        if self.span is not None:
+            return self
+        assert self._rows_BT is not None
+        all_BT = self._rows_BT
+        return self._remember("select", rows, lambda: Positions(rows_BT=all_BT.index_select(0, rows)))
+
+    def _remember(self, what: str, key: object, make: Callable[[], Positions]) -> Positions:
+        last = self._last.get(what)
+        if last is not None and (last[0] is key or (isinstance(key, tuple) and last[0] == key)):
+            return last[1]
+        made = make()
+        self._last[what] = (key, made)
+        return made
 
 
 @dataclass(frozen=True, eq=False)

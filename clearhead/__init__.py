@@ -1,0 +1,42 @@
+"""clearhead: the Transformer, whole and in plain sight.
+
+`import clearhead` is instant: torch and everything else are imported when a name is first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from clearhead.checkpoints.load import load, save
+    from clearhead.errors import ClearheadError
+    from clearhead.generation import generate, stream
+    from clearhead.lens import edit, look
+    from clearhead.model.transformer import Transformer
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "load": "clearhead.checkpoints.load",
+    "save": "clearhead.checkpoints.load",
+    "generate": "clearhead.generation",
+    "stream": "clearhead.generation",
+    "look": "clearhead.lens",
+    "edit": "clearhead.lens",
+    "Transformer": "clearhead.model.transformer",
+    "ClearheadError": "clearhead.errors",
+}
+__all__ = ["ClearheadError", "Transformer", "edit", "generate", "load", "look", "save", "stream"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'clearhead' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])

@@ -1,0 +1,90 @@
+"""The pass: what every layer of one run needs to know, handed down instead of asked for.
+
+It knows where the tokens stand, what was there before (the state), who looks (the taps) and which attention kernel
+was asked for. What several layers need alike, such as a mask or a rotary table, it works out once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from clearhead.ops.masks import BoundMask, Mask, Positions
+from clearhead.state import State
+from clearhead.taps import Taps
+
+T = TypeVar("T")
+
+
+@dataclass(kw_only=True)
+class Pass:
+    """One run of a model over B rows of T tokens."""
+
+    positions: Positions
+    """Absolute positions, for masks and states; -1 marks padding."""
+    places: Positions
+    """Positions as the encodings count them: they restart with each document."""
+    lengths: int | Tensor
+    """How many tokens the text that a token belongs to has so far: one number, or (B, 1) or (B, T)."""
+    device: torch.device
+    mask: Mask | None = None
+    """The batch's part of the mask (documents, a caller's predicate), ANDed to each layer's own."""
+    state: State | None = None
+    taps: Taps | None = None
+    backend: str = "auto"
+    _kept: dict[Hashable, Any] = field(default_factory=dict)
+
+    def once(self, key: Hashable, make: Callable[[], T]) -> T:
+        """What `make` returns, made the first time `key` is asked for in this pass."""
+        if key not in self._kept:
+            self._kept[key] = make()
+        value: T = self._kept[key]
+        return value
+
+    def bound_mask(self, mask: Mask, keys: Positions) -> BoundMask:
+        """A layer's mask together with the batch's, bound to this pass's queries and `keys`."""
+
+        def bind() -> BoundMask:
+            whole = mask if self.mask is None else mask & self.mask
+            return BoundMask(whole, self.positions, keys, self.device)
+
+        # `keys` is kept by the bound mask, so its id is not used again while this pass lives.
+        return self.once(("mask", mask, id(keys)), bind)
+
+    def tap(self, path: str, name: str, value: Tensor) -> Tensor:
+        """Offer a value to whoever looks."""
+        return value if self.taps is None else self.taps(path, name, value)
+
+
+def positions_from(
+    present_BT: Bool[Tensor, "B T"] | None, n_tokens: int, start: int | Int[Tensor, "B"]
+) -> Positions:
+    """The positions of new tokens: present ones are counted on from `start`, padding gets -1.
+
+    Rows that are full and start alike become a span, which costs no tensor and allows the fastest masks.
+    """
+    if present_BT is None or bool(present_BT.all()):
+        if isinstance(start, int):
+            return Positions(span=(start, start + n_tokens))
+        return Positions(rows_BT=start[:, None] + torch.arange(n_tokens, device=start.device))
+    counted = present_BT.cumsum(dim=1) - 1
+    counted = counted + (start if isinstance(start, int) else start[:, None])
+    return Positions(rows_BT=counted.masked_fill(~present_BT, -1))
+
+
+def restart(positions: Positions, document_BT: Int[Tensor, "B T"]) -> tuple[Positions, Int[Tensor, "B T"]]:
+    """Positions counted anew from 0 in each run of one document, and for each token the length of its run."""
+    rows_BT = positions.rows(document_BT.device).expand_as(document_BT)
+    changed = document_BT[:, 1:] != document_BT[:, :-1]
+    run_BT = torch.cat([torch.zeros_like(document_BT[:, :1]), changed.cumsum(dim=1)], dim=1)
+    there_BT = rows_BT >= 0
+    far = rows_BT.max() + 1
+    starts_BR = far.expand(run_BT.shape).scatter_reduce(1, run_BT, rows_BT.where(there_BT, far), "amin")
+    counts_BR = torch.zeros_like(run_BT).scatter_add(1, run_BT, there_BT.long())
+    places_BT = torch.where(there_BT, rows_BT - starts_BR.gather(1, run_BT), -1)
+    return Positions(rows_BT=places_BT), counts_BR.gather(1, run_BT)

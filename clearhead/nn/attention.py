@@ -1,0 +1,133 @@
+"""The part of a block that moves information between tokens."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from clearhead import taps
+from clearhead.config import AlibiConfig, AttentionConfig, MaskConfig, RotaryConfig
+from clearhead.forward import Pass
+from clearhead.nn.linear import Linear
+from clearhead.nn.norm import Norm
+from clearhead.nn.rotary import rotary_tables
+from clearhead.ops import attention as steps
+from clearhead.ops.backends import attend
+from clearhead.ops.biases import Alibi, Bias, alibi_slopes
+from clearhead.ops.masks import Around, BoundMask, Causal, Everything, Mask, Positions, Window
+from clearhead.ops.positions import rotate
+from clearhead.state import KVState, LayerState, WindowState
+
+
+def mask_from(config: MaskConfig) -> Mask:
+    """A layer's own mask."""
+    if config.kind == "causal":
+        return Causal() if config.window is None else Causal() & Window(config.window)
+    return Everything() if config.window is None else Around(config.window)
+
+
+class Attention(nn.Module):
+    """Multi-head attention, out = W_O concat_h(softmax(q_h k_h^T * scale) v_h) (Vaswani 2017, section 3.2).
+
+    Queries outnumber keys and values where heads are grouped (Ainslie 2023): G kv heads serve H query heads.
+    """
+
+    sites: ClassVar[dict[str, str]] = taps.ATTENTION
+
+    def __init__(self, d_model: int, config: AttentionConfig) -> None:
+        super().__init__()
+        c = self.config = config
+        self.path = ""
+        d_q, d_kv = c.n_heads * c.d_head, c.n_kv_heads * c.d_head
+        self.q_proj = Linear(d_model, d_q, bias=c.bias.q)
+        self.k_proj = Linear(d_model, d_kv, bias=c.bias.k)
+        self.v_proj = Linear(d_model, d_kv, bias=c.bias.v)
+        self.o_proj = Linear(d_q, d_model, bias=c.bias.o)
+        self.q_norm = self.k_norm = None
+        if c.qk_norm is not None:
+            one_head = c.qk_norm.over == "head"
+            self.q_norm = Norm(c.d_head if one_head else d_q, c.qk_norm.norm)
+            self.k_norm = Norm(c.d_head if one_head else d_kv, c.qk_norm.norm)
+        self.sinks = nn.Parameter(torch.zeros(c.n_heads)) if c.scores.sinks else None
+        self.mask = mask_from(c.mask)
+        self.scale = c.d_head**-0.5 if c.scores.scale is None else c.scores.scale
+
+    def new_state(self, capacity: int | None = None) -> LayerState:
+        """An empty memory of the kind this layer needs; `capacity` is how many tokens are expected."""
+        if self.config.mask.kind == "causal" and self.config.mask.window is not None:
+            return WindowState(self.config.mask.window)
+        return KVState(capacity)
+
+    def forward(self, x_BTD: Float[Tensor, "B T d"], p: Pass) -> Float[Tensor, "B T d"]:
+        c = self.config
+        q_BHTK = p.tap(self.path, "q_raw", self._heads(self.q_proj(x_BTD), self.q_norm, c.n_heads))
+        k_BGTK = p.tap(self.path, "k_raw", self._heads(self.k_proj(x_BTD), self.k_norm, c.n_kv_heads))
+        v_BGTK = self._heads(self.v_proj(x_BTD), None, c.n_kv_heads)
+        if isinstance(c.positions, RotaryConfig):
+            cos, sin = rotary_tables(c.positions, c.d_head, p, x_BTD.dtype)
+            q_BHTK = rotate(q_BHTK, cos, sin, c.positions.interleaved)
+            k_BGTK = rotate(k_BGTK, cos, sin, c.positions.interleaved)
+
+        k_BGSK, v_BGSK, keys = k_BGTK, v_BGTK, p.positions
+        if p.state is not None:
+            k_BGSK, v_BGSK, keys = p.state.at(self.path).append(k_BGTK, v_BGTK, p.positions)
+        q_BHTK = p.tap(self.path, "q", q_BHTK)
+        k_BGSK, v_BGSK = p.tap(self.path, "k", k_BGSK), p.tap(self.path, "v", v_BGSK)
+
+        z_BHTK = self._attend(q_BHTK, k_BGSK, v_BGSK, keys, p)
+        z_BHTK = p.tap(self.path, "z", z_BHTK)
+        return self.o_proj(z_BHTK.transpose(1, 2).flatten(2))
+
+    def _heads(self, y_BTE: Tensor, norm: Norm | None, n_heads: int) -> Tensor:
+        """Split a projection into heads, (B, T, heads * K) to (B, heads, T, K), normed before or after the split."""
+        if norm is not None and norm.weight.shape[0] == y_BTE.shape[-1] and n_heads > 1:
+            y_BTE, norm = norm(y_BTE), None
+        y_BHTK = y_BTE.unflatten(-1, (n_heads, -1))
+        if norm is not None:
+            y_BHTK = norm(y_BHTK)
+        return y_BHTK.transpose(1, 2)
+
+    def _attend(self, q_BHTK: Tensor, k_BGSK: Tensor, v_BGSK: Tensor, keys: Positions, p: Pass) -> Tensor:
+        mask = p.bound_mask(self.mask, keys)
+        scores = self.config.scores
+        dropout = scores.dropout if self.training else 0.0
+        bias = self._bias(p)
+        modes = () if p.taps is None else (p.taps.mode(self.path, "scores"), p.taps.mode(self.path, "pattern"))
+        if "edit" in modes:
+            return self._attend_in_steps(q_BHTK, k_BGSK, v_BGSK, mask, bias, p)
+        z_BHTK = attend(
+            q_BHTK,
+            k_BGSK,
+            v_BGSK,
+            mask,
+            backend=p.backend,
+            scale=self.scale,
+            bias=bias,
+            softcap=scores.softcap,
+            sinks_H=self.sinks,
+            dropout=dropout,
+        )
+        if "read" in modes:
+            # Computed beside the kernel that gives the output, which so keeps every bit.
+            self._attend_in_steps(q_BHTK, k_BGSK, v_BGSK, mask, bias, p)
+        return z_BHTK
+
+    def _attend_in_steps(
+        self, q_BHTK: Tensor, k_BGSK: Tensor, v_BGSK: Tensor, mask: BoundMask, bias: Bias | None, p: Pass
+    ) -> Tensor:
+        """The reference, with a tap after the scores and one after the pattern."""
+        scores_BHTS = steps.score(q_BHTK, k_BGSK, self.scale)
+        scores_BHTS = steps.mask_scores(scores_BHTS, mask, bias=bias, softcap=self.config.scores.softcap)
+        scores_BHTS = p.tap(self.path, "scores", scores_BHTS)
+        pattern_BHTS = steps.normalise(scores_BHTS, sinks_H=self.sinks)
+        pattern_BHTS = p.tap(self.path, "pattern", pattern_BHTS)
+        return steps.mix(pattern_BHTS, v_BGSK)
+
+    def _bias(self, p: Pass) -> Bias | None:
+        if not isinstance(self.config.positions, AlibiConfig):
+            return None
+        n_heads = self.config.n_heads
+        return p.once(("alibi", n_heads), lambda: Alibi(alibi_slopes(n_heads).to(p.device)))

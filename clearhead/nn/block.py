@@ -1,0 +1,73 @@
+"""The block. Every model here is a stack of these."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from clearhead import taps
+from clearhead.config import AttentionConfig, BlockConfig, FeedForwardConfig, SublayerConfig
+from clearhead.forward import Pass
+from clearhead.nn.attention import Attention
+from clearhead.nn.feed_forward import FeedForward
+from clearhead.nn.norm import Norm
+
+OPS: dict[type, type[nn.Module]] = {AttentionConfig: Attention, FeedForwardConfig: FeedForward}
+"""Which module computes what a config describes. A new kind of sub-layer is a new row."""
+
+
+class Norms(nn.Module):
+    """The up to three norms around a sub-layer."""
+
+    def __init__(self, d_model: int, config: SublayerConfig) -> None:
+        super().__init__()
+        self.pre = Norm(d_model, config.pre) if config.pre is not None else None
+        self.out = Norm(d_model, config.out) if config.out is not None else None
+        self.after = Norm(d_model, config.after) if config.after is not None else None
+
+
+class Block(nn.Module):
+    """Reads the residual stream x, works out corrections, adds them: x = after(x + scale * out(op(pre(x))))."""
+
+    sites: ClassVar[dict[str, str]] = taps.BLOCK
+
+    def __init__(self, d_model: int, config: BlockConfig) -> None:
+        super().__init__()
+        self.path = ""
+        self.config = config
+        self.mixer = OPS[type(config.mixer.op)](d_model, config.mixer.op)
+        self.mixer_norm = Norms(d_model, config.mixer)
+        self.ffn = self.ffn_norm = None
+        if config.ffn is not None:
+            self.ffn = OPS[type(config.ffn.op)](d_model, config.ffn.op)
+            self.ffn_norm = Norms(d_model, config.ffn)
+
+    def forward(self, x_BTD: Float[Tensor, "B T d"], p: Pass) -> Float[Tensor, "B T d"]:
+        c = self.config
+        x_BTD = start_BTD = p.tap(self.path, "resid_pre", x_BTD)
+        x_BTD = x_BTD + self._correction(self.mixer, self.mixer_norm, c.mixer, start_BTD, p)
+        if self.mixer_norm.after is not None:
+            x_BTD = self.mixer_norm.after(x_BTD)
+        x_BTD = p.tap(self.path, "resid_mid", x_BTD)
+        if self.ffn is not None and self.ffn_norm is not None and c.ffn is not None:
+            read_BTD = start_BTD if c.parallel else x_BTD
+            x_BTD = x_BTD + self._correction(self.ffn, self.ffn_norm, c.ffn, read_BTD, p)
+            if self.ffn_norm.after is not None:
+                x_BTD = self.ffn_norm.after(x_BTD)
+        return p.tap(self.path, "resid_post", x_BTD)
+
+    def _correction(self, op: nn.Module, norms: Norms, c: SublayerConfig, x_BTD: Tensor, p: Pass) -> Tensor:
+        """What a sub-layer adds to the stream."""
+        if norms.pre is not None:
+            x_BTD = norms.pre(x_BTD)
+        out_BTD = op(x_BTD, p)
+        if norms.out is not None:
+            out_BTD = norms.out(out_BTD)
+        if c.dropout and self.training:
+            out_BTD = F.dropout(out_BTD, c.dropout)
+        if c.scale != 1.0:
+            out_BTD = out_BTD * c.scale
+        return p.tap(op.path, "out", out_BTD)

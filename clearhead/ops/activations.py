@@ -1,0 +1,41 @@
+"""Activation functions by the names the field uses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from clearhead.errors import ClearheadError
+
+
+def quick_gelu(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """x * sigmoid(1.702 x), an approximation of GELU (Hendrycks 2016, section 2)."""
+    return x * torch.sigmoid(1.702 * x)
+
+
+def relu_squared(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """max(x, 0) squared (So 2021, Primer)."""
+    return F.relu(x).square()
+
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu": F.gelu,
+    "gelu_tanh": partial(F.gelu, approximate="tanh"),
+    "quick_gelu": quick_gelu,
+    "relu": F.relu,
+    "relu_squared": relu_squared,
+    "silu": F.silu,
+    "tanh": torch.tanh,
+}
+
+
+def activation(name: str) -> Callable[[Tensor], Tensor]:
+    """The function called `name`; refuses an unknown one, naming those there are."""
+    if name not in ACTIVATIONS:
+        raise ClearheadError(f"no activation is called {name!r}; there are {', '.join(ACTIVATIONS)}")
+    return ACTIVATIONS[name]

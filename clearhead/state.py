@@ -1,0 +1,249 @@
+"""What a model remembers of the tokens it has read, so that the next token costs one step and not a whole pass.
+
+Each mixer makes the state it needs: `KVState` keeps every key and value, `WindowState` only those a window still
+reaches. `State` is the model's: one layer state an address, and the positions of what was read.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from clearhead.errors import ClearheadError
+from clearhead.ops.masks import Positions
+
+
+class LayerState(Protocol):
+    """What one sub-layer remembers. `length` counts the slots it was given, padding included."""
+
+    length: int
+
+    def can_truncate(self, length: int) -> bool:
+        """Whether everything the first `length` slots would need is still there."""
+        ...
+
+    def truncate(self, length: int) -> None:
+        """Forget all slots from `length` on."""
+        ...
+
+    def select(self, rows: Int[Tensor, "b"]) -> None:
+        """Keep these rows of the batch, in this order; a row may be named twice."""
+        ...
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What is kept, by name."""
+        ...
+
+
+class KVState:
+    """Keys and values of every token, (B, G, S, K) each. Room grows by doubling, so appending costs one copy."""
+
+    def __init__(self, capacity: int | None = None) -> None:
+        self.length = 0
+        self.positions = Positions(span=(0, 0))
+        self._capacity = capacity
+        self._k: Tensor | None = None
+        self._v: Tensor | None = None
+
+    def append(self, k_BGTK: Tensor, v_BGTK: Tensor, positions: Positions) -> tuple[Tensor, Tensor, Positions]:
+        """Add T tokens; returns all keys, all values and their positions."""
+        start, self.length = self.length, self.length + k_BGTK.shape[2]
+        self._k = _written(self._k, k_BGTK, start, self._capacity)
+        self._v = _written(self._v, v_BGTK, start, self._capacity)
+        self.positions = self.positions.then(positions, k_BGTK.device)
+        return self._k[:, :, : self.length], self._v[:, :, : self.length], self.positions
+
+    def drop_front(self, n: int) -> None:
+        """Forget the oldest `n` slots; the rest move to the front of the buffer."""
+        assert self._k is not None and self._v is not None
+        if self._k.requires_grad:
+            self._k, self._v = self._k[:, :, n : self.length], self._v[:, :, n : self.length]
+        else:
+            for buffer in (self._k, self._v):
+                # Through a copy: the two ranges may overlap.
+                buffer[:, :, : self.length - n] = buffer[:, :, n : self.length].clone()
+        self.positions = self.positions.part(n, self.length)
+        self.length -= n
+
+    def can_truncate(self, length: int) -> bool:
+        return 0 <= length <= self.length
+
+    def truncate(self, length: int) -> None:
+        self.length = length
+        self.positions = self.positions.part(0, length)
+
+    def select(self, rows: Int[Tensor, "b"]) -> None:
+        if self._k is not None and self._v is not None:
+            with torch.inference_mode(False):
+                self._k, self._v = self._k.index_select(0, rows), self._v.index_select(0, rows)
+        self.positions = self.positions.select(rows)
+
+    def tensors(self) -> dict[str, Tensor]:
+        if self._k is None or self._v is None:
+            return {}
+        return {"k": self._k[:, :, : self.length], "v": self._v[:, :, : self.length]}
+
+
+class WindowState:
+    """Keys and values of the last `window` tokens, in order. The window counts the token that looks.
+
+    A buffer a quarter longer than the window slides: what fell out is overwritten when the buffer is full.
+    """
+
+    def __init__(self, window: int) -> None:
+        self.length = 0
+        self.window = window
+        self._dropped = 0
+        self._kept = KVState(window + max(window // 4, 16))
+
+    def append(self, k_BGTK: Tensor, v_BGTK: Tensor, positions: Positions) -> tuple[Tensor, Tensor, Positions]:
+        """Add T tokens; returns the keys and values any of them may see, and their positions."""
+        n_new = k_BGTK.shape[2]
+        self.length += n_new
+        self._drop_unreachable(n_new)
+        k, v, all_positions = self._kept.append(k_BGTK, v_BGTK, positions)
+        if all_positions.span is None:
+            return k, v, all_positions
+        # In rows alike, the oldest key in reach of the first new token is known without looking.
+        first = max(0, k.shape[2] - n_new - (self.window - 1))
+        return k[:, :, first:], v[:, :, first:], all_positions.part(first, k.shape[2])
+
+    def _drop_unreachable(self, n_new: int) -> None:
+        """Make room when the buffer is full, by moving what is still in reach to its front."""
+        kept, capacity = self._kept, self._kept._capacity or 0
+        if kept.length + n_new <= capacity or kept.length == 0:
+            return
+        if kept.positions.span is not None:
+            first = max(0, kept.length - (self.window - 1))
+        else:
+            # Rows may be padded anywhere: keep from the first slot that some row's next token can reach.
+            rows_BS = kept.positions.rows(torch.device("cpu"))
+            reach_B1 = rows_BS.max(dim=1, keepdim=True).values - (self.window - 2)
+            reachable_S = (rows_BS >= reach_B1.clamp(min=0)).any(dim=0)
+            first = int(reachable_S.int().argmax()) if bool(reachable_S.any()) else kept.length
+        if first > 0:
+            kept.drop_front(first)
+            self._dropped += first
+
+    def can_truncate(self, length: int) -> bool:
+        return 0 <= length <= self.length and (self._dropped == 0 or self._dropped <= length - (self.window - 1))
+
+    def truncate(self, length: int) -> None:
+        if not self.can_truncate(length):
+            raise ClearheadError(
+                f"a window of {self.window} tokens that has read {self.length} no longer holds what the first "
+                f"{length} need; start a new state and read them again"
+            )
+        self.length = length
+        self._kept.truncate(length - self._dropped)
+
+    def select(self, rows: Int[Tensor, "b"]) -> None:
+        self._kept.select(rows)
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {name: x[:, :, -self.window :] for name, x in self._kept.tensors().items()}
+
+
+class State:
+    """A model's memory of one batch. It is empty until a pass fills it, and each pass that is given it adds to it."""
+
+    def __init__(self, layers: dict[str, LayerState]) -> None:
+        self._layers = layers
+        self.positions = Positions(span=(0, 0))
+        self.next: int | Tensor = 0
+        """The position of the next token: one number, or one a row, (B,)."""
+        self.tokens: Tensor | None = None
+        """What was read, (B, S): kept only for models that may have to read it again."""
+
+    @property
+    def length(self) -> int:
+        """How many slots were read, padding included."""
+        return len(self.positions)
+
+    @property
+    def layers(self) -> list[LayerState]:
+        return list(self._layers.values())
+
+    def at(self, path: str) -> LayerState:
+        """The state of the sub-layer at `path`."""
+        return self._layers[path]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held for the tokens read so far."""
+        return sum(x.nbytes for layer in self.layers for x in layer.tensors().values())
+
+    def advance(self, positions: Positions, device: torch.device) -> None:
+        """Note that a pass over tokens at `positions` has begun."""
+        self.positions = self.positions.then(positions, device)
+        self._count()
+
+    def restart(self, layers: dict[str, LayerState]) -> None:
+        """Forget everything, and go on with these empty layer states."""
+        self.__init__(layers)  # type: ignore[misc]
+
+    def can_truncate(self, length: int) -> bool:
+        """Whether `truncate(length)` is possible in every layer."""
+        return 0 <= length <= self.length and all(layer.can_truncate(length) for layer in self.layers)
+
+    def truncate(self, length: int) -> None:
+        """Forget all slots from `length` on.
+
+        Raises:
+            ClearheadError: a layer no longer has what is needed; nothing is changed then.
+        """
+        if not 0 <= length <= self.length:
+            raise ClearheadError(f"a state of {self.length} tokens can't be cut to {length}")
+        blocked = [path for path, layer in self._layers.items() if not layer.can_truncate(length)]
+        if blocked:
+            raise ClearheadError(
+                f"{blocked[0]} keeps only a window and no longer holds what the first {length} of {self.length} "
+                "tokens need; start a new state and read them again"
+            )
+        for layer in self.layers:
+            layer.truncate(length)
+        self.positions = self.positions.part(0, length)
+        if self.tokens is not None:
+            self.tokens = self.tokens[:, :length]
+        self._count()
+
+    def select(self, rows: Tensor | list[int]) -> None:
+        """Keep these rows of the batch, in this order; a row may be named twice."""
+        rows = torch.as_tensor(rows)
+        for layer in self.layers:
+            layer.select(rows)
+        self.positions = self.positions.select(rows)
+        if self.tokens is not None:
+            self.tokens = self.tokens.index_select(0, rows)
+        self._count()
+
+    def _count(self) -> None:
+        if self.positions.span is not None:
+            self.next = self.positions.span[1]
+        else:
+            rows_BS = self.positions.rows(torch.device("cpu"))
+            self.next = rows_BS.max(dim=1).values + 1 if rows_BS.shape[1] else rows_BS.new_zeros(rows_BS.shape[0])
+
+
+def _written(buffer: Tensor | None, new_BGTK: Tensor, start: int, capacity: int | None) -> Tensor:
+    """`new_BGTK` written behind the first `start` slots of `buffer`, in a larger buffer when there is no room."""
+    stop = start + new_BGTK.shape[2]
+    if new_BGTK.requires_grad and torch.is_grad_enabled():
+        # A gradient flows through what is kept, which must then not be overwritten later.
+        return new_BGTK if buffer is None or start == 0 else torch.cat([buffer[:, :, :start], new_BGTK], dim=2)
+    if buffer is None or buffer.shape[2] < stop:
+        n_rows, n_heads, _, width = new_BGTK.shape
+        room = max(stop, capacity or 0) if buffer is None else max(2 * buffer.shape[2], stop)
+        # Not an inference tensor even inside inference mode: a later pass may write to it outside.
+        with torch.inference_mode(False):
+            larger = torch.empty(
+                (n_rows, n_heads, room, width), dtype=new_BGTK.dtype, device=new_BGTK.device
+            )
+        if buffer is not None:
+            larger[:, :, :start] = buffer[:, :, :start].detach()
+        buffer = larger
+    buffer[:, :, start:stop] = new_BGTK
+    return buffer
