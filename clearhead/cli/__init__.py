@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from clearhead import __version__
 from clearhead.errors import ClearheadError, UsageError
 
 VERBS = {
@@ -63,9 +64,7 @@ def _dispatch(args: list[str]) -> int:
         return 0
     verb, rest = args[0], args[1:]
     if verb == "--version":
-        from importlib.metadata import version
-
-        print(f"clearhead {version('clearhead')}")
+        print(f"clearhead {__version__}")
         return 0
     if verb not in VERBS:
         raise UsageError(f"there is no verb {verb!r}{_nearest(verb)}; `clearhead --help` lists them")
