@@ -1,0 +1,107 @@
+"""`clearhead generate` and `chat`: what they ask of the library, and what they print."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from clearhead.cli import main
+
+
+def test_it_streams(calls: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["generate", "m", "The keys", "--dtype", "bfloat16"]) == 0
+    assert capsys.readouterr().out == " one two\n"
+    assert calls.loaded == [{"source": "m", "dtype": torch.bfloat16, "device": "cpu"}]
+    assert calls.asked[0][0] == "The keys"
+
+
+def test_every_option_arrives(calls: Any) -> None:
+    flags = (
+        "--temperature 0.7 --top-k 5 --top-p 0.9 --min-p 0.1 --repetition-penalty 1.2 --presence-penalty 0.3 "
+        "--frequency-penalty 0.4 --seed 7 --max-new-tokens 9 --stop END --stop ."
+    )
+    assert main(["generate", "m", "p", *flags.split()]) == 0
+    assert calls.asked[0][1] == {
+        "temperature": 0.7,
+        "top_k": 5,
+        "top_p": 0.9,
+        "min_p": 0.1,
+        "repetition_penalty": 1.2,
+        "presence_penalty": 0.3,
+        "frequency_penalty": 0.4,
+        "seed": 7,
+        "max_new_tokens": 9,
+        "stop": ("END", "."),
+    }
+
+
+def test_json(calls: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["generate", "m", "p", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "prompt": "p",
+        "text": " one two",
+        "tokens": [3, 4],
+        "finish_reason": "length",
+        "logprobs": [-0.5, -0.25],
+    }
+
+
+@pytest.mark.parametrize(
+    ("piped", "prompt"),
+    [(b"a text\n", "a text"), (b"two\nlines\n\n", "two\nlines\n"), ("é ".encode(), "é "), (b"\r\n", "")],
+)
+@pytest.mark.parametrize("args", [[], ["-"]])
+def test_standard_input_is_a_prompt(
+    args: list[str], piped: bytes, prompt: str, calls: Any, stdin: Callable[[bytes], None]
+) -> None:
+    stdin(piped)
+    assert main(["generate", "m", *args]) == 0
+    assert calls.asked[0][0] == prompt
+
+
+def test_standard_input_that_is_no_text(
+    calls: Any, stdin: Callable[[bytes], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    stdin(b"ab\xff")
+    assert main(["generate", "m"]) == 1
+    assert "not UTF-8 text (byte 2)" in capsys.readouterr().err
+    assert not calls.loaded
+
+
+def test_a_prompt_may_begin_with_a_dash(calls: Any) -> None:
+    assert main(["generate", "m", "--", "--help me"]) == 0
+    assert calls.asked[0][0] == "--help me"
+
+
+def test_chat_says_when_there_is_no_template(calls: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    calls.tokenizer = SimpleNamespace(chat=None)
+    assert main(["chat", "m"]) == 1
+    error = capsys.readouterr().err
+    assert "no chat template" in error
+    assert "clearhead generate m" in error
+
+
+def test_chat_keeps_the_conversation(
+    calls: Any, stdin: Callable[[bytes], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    calls.tokenizer = SimpleNamespace(
+        chat=SimpleNamespace(encode=lambda messages: [len(m["content"]) for m in messages])
+    )
+    stdin(b"hello\n\nand then?")
+    assert main(["chat", "m", "--system", "be kind", "--max-new-tokens", "5"]) == 0
+    assert capsys.readouterr().out == " one two\n one two\n"
+    assert [prompt for prompt, _ in calls.asked] == [[7, 5], [7, 5, len(" one two"), len("and then?")]]
+    assert calls.asked[0][1]["max_new_tokens"] == 5
+
+
+def test_chat_as_json_lines(calls: Any, stdin: Callable[[bytes], None], capsys: pytest.CaptureFixture[str]) -> None:
+    calls.tokenizer = SimpleNamespace(chat=SimpleNamespace(encode=lambda messages: [1]))
+    stdin(b"hello\nagain\n")
+    assert main(["chat", "m", "--json"]) == 0
+    answers = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert answers == [{"role": "assistant", "content": " one two"}] * 2
