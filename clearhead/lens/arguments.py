@@ -1,0 +1,57 @@
+"""What people hand to a lens (text, ids, a tensor, a dict) as what a model is called with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from clearhead.errors import ClearheadError
+
+if TYPE_CHECKING:
+    from clearhead.model.transformer import Transformer
+
+Inputs = str | Sequence[int] | Tensor | Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """A call of a model: `model(tokens_BT, **others)`; no tokens where a model takes none."""
+
+    tokens_BT: Tensor | None
+    others: dict[str, Any]
+
+    def call(self, model: Transformer, **options: Any) -> Any:
+        positional = () if self.tokens_BT is None else (self.tokens_BT,)
+        return model(*positional, **self.others, **options)
+
+
+def arguments(model: Transformer, inputs: Inputs) -> Arguments:
+    """A text, ids, ids (T,) or (B, T) as a tensor, or a mapping of all that `model(...)` takes with "tokens" among it.
+
+    Raises:
+        ClearheadError: there is nothing to look at, or it is text and the model has no tokenizer.
+    """
+    others = dict(inputs) if isinstance(inputs, Mapping) else {}
+    tokens = others.pop("tokens", None) if isinstance(inputs, Mapping) else inputs
+    return Arguments(None if tokens is None else _tokens(model, tokens), others)
+
+
+def _tokens(model: Transformer, tokens: Any) -> Tensor:
+    if isinstance(tokens, str):
+        if not tokens:
+            raise ClearheadError("the text is empty; give at least one word to look at")
+        if model.tokenizer is None:
+            raise ClearheadError("this model was loaded without a tokenizer; give token ids instead of text")
+        tokens = model.tokenizer.encode(tokens)
+    ids = torch.as_tensor(tokens, device=model.device)
+    ids_BT = ids[None] if ids.dim() == 1 else ids
+    if ids_BT.dim() != 2 or ids_BT.dtype.is_floating_point or ids_BT.dtype == torch.bool:
+        kind = str(ids.dtype).removeprefix("torch.")
+        raise ClearheadError(f"tokens must be ids of shape (T,) or (B, T), not {kind} {tuple(ids.shape)}")
+    if ids_BT.numel() == 0:
+        raise ClearheadError("there are no tokens to look at; give at least one")
+    return ids_BT.long()
