@@ -10,10 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
+
+ALL = slice(None)
+NOWHERE = 2**62  # where padding is put when the least position is sought
 
 
 class Mask:
@@ -25,6 +29,11 @@ class Mask:
     def allow(self, q_pos: Tensor, k_pos: Tensor, batch: Tensor) -> Tensor:
         """True where the query may see the key. The arguments are integer tensors that broadcast together."""
         raise AssertionError(f"{type(self).__name__} defines no allow()")
+
+    @property
+    def n_rows(self) -> int:
+        """How many rows of the batch it tells apart; 1 when it treats all alike."""
+        return 1
 
     def __and__(self, other: Mask) -> Mask:
         return And(self, other)
@@ -41,6 +50,10 @@ class And(Mask):
     left: Mask
     right: Mask
 
+    @property
+    def n_rows(self) -> int:
+        return max(self.left.n_rows, self.right.n_rows)
+
     def allow(self, q_pos: Tensor, k_pos: Tensor, batch: Tensor) -> Tensor:
         return self.left.allow(q_pos, k_pos, batch) & self.right.allow(q_pos, k_pos, batch)
 
@@ -50,6 +63,10 @@ class Or(Mask):
     left: Mask
     right: Mask
 
+    @property
+    def n_rows(self) -> int:
+        return max(self.left.n_rows, self.right.n_rows)
+
     def allow(self, q_pos: Tensor, k_pos: Tensor, batch: Tensor) -> Tensor:
         return self.left.allow(q_pos, k_pos, batch) | self.right.allow(q_pos, k_pos, batch)
 
@@ -57,6 +74,10 @@ class Or(Mask):
 @dataclass(frozen=True)
 class Not(Mask):
     inner: Mask
+
+    @property
+    def n_rows(self) -> int:
+        return self.inner.n_rows
 
     def allow(self, q_pos: Tensor, k_pos: Tensor, batch: Tensor) -> Tensor:
         return ~self.inner.allow(q_pos, k_pos, batch)
@@ -104,6 +125,10 @@ class Prefix(Mask):
 
     length_B: Tensor
 
+    @property
+    def n_rows(self) -> int:
+        return self.length_B.shape[0]
+
     def allow(self, q_pos: Tensor, k_pos: Tensor, batch: Tensor) -> Tensor:
         return (k_pos < self.length_B[batch]) & (q_pos == q_pos)
 
@@ -114,6 +139,10 @@ class Present(Mask):
 
     present_BS: Tensor
 
+    @property
+    def n_rows(self) -> int:
+        return self.present_BS.shape[0]
+
     def allow(self, q_pos: Tensor, k_pos: Tensor, batch: Tensor) -> Tensor:
         return self.present_BS[batch, k_pos] & (q_pos == q_pos)
 
@@ -123,6 +152,10 @@ class SameDocument(Mask):
     """A token sees only its own document: `document_BS[b, position]` names each position's document."""
 
     document_BS: Tensor
+
+    @property
+    def n_rows(self) -> int:
+        return self.document_BS.shape[0]
 
     def allow(self, q_pos: Tensor, k_pos: Tensor, batch: Tensor) -> Tensor:
         return self.document_BS[batch, q_pos] == self.document_BS[batch, k_pos]
@@ -200,6 +233,15 @@ class Positions:
         return made
 
 
+class Extent(NamedTuple):
+    """The least position of a run of tokens, and one more than the greatest."""
+
+    start: int
+    stop: int
+    complete: bool
+    """Whether none of the tokens is padding."""
+
+
 @dataclass(frozen=True, eq=False)
 class BoundMask:
     """A mask and the positions it is asked about. A key at a negative position is not there: nobody sees it.
@@ -212,16 +254,61 @@ class BoundMask:
     keys: Positions
     device: torch.device
 
-    def allow(
-        self, q_slots: slice = slice(None), k_slots: slice = slice(None)
-    ) -> Bool[Tensor, "B 1 t s"]:
+    @cached_property
+    def n_rows(self) -> int:
+        """The rows of the batch that are told apart: 1 when all are alike."""
+        positions = (p.rows(self.device).shape[0] for p in (self.queries, self.keys) if p.span is None)
+        return max(self.mask.n_rows, *positions, 1)
+
+    def grid(
+        self, q_slots: slice = ALL, k_slots: slice = ALL, rows: slice = ALL
+    ) -> tuple[Int[Tensor, "b 1 t 1"], Int[Tensor, "b 1 1 s"]]:
+        """The positions of a tile's queries and of its keys, in shapes that broadcast to its cells."""
+        q_rows, k_rows = self.queries.rows(self.device), self.keys.rows(self.device)
+        q_pos = q_rows[rows if q_rows.shape[0] > 1 else ALL, None, q_slots, None]
+        k_pos = k_rows[rows if k_rows.shape[0] > 1 else ALL, None, None, k_slots]
+        return q_pos, k_pos
+
+    def allow(self, q_slots: slice = ALL, k_slots: slice = ALL, rows: slice = ALL) -> Bool[Tensor, "b 1 t s"]:
         """The cells of a tile, (B or 1, 1, t, s); of the whole matrix when no slots are named."""
-        q_pos = self.queries.rows(self.device)[:, None, q_slots, None]
-        k_pos = self.keys.rows(self.device)[:, None, None, k_slots]
-        n_rows = max(q_pos.shape[0], k_pos.shape[0])
-        batch = torch.arange(n_rows, device=self.device)[:, None, None, None]
+        q_pos, k_pos = self.grid(q_slots, k_slots, rows)
+        batch = torch.arange(self.n_rows, device=self.device)[rows if self.n_rows > 1 else ALL, None, None, None]
         allowed = self.mask.allow(q_pos, k_pos, batch)
         return allowed if self.keys.span is not None else allowed & (k_pos >= 0)
+
+    def tile(self, q_slots: slice, k_slots: slice, rows: slice = ALL) -> Tensor | bool:
+        """The cells of a tile as `allow` gives them; True where all of them are seen and False where none is.
+
+        Slots are slices with a start and a stop. The positions' extents settle most tiles; only the rest is made.
+        """
+        queries = self._extent(True, q_slots.start, q_slots.stop, rows.start, rows.stop)
+        keys = self._extent(False, k_slots.start, k_slots.stop, rows.start, rows.stop)
+        if keys.stop <= 0 or sees_none(self.mask, queries, keys):
+            return False
+        if keys.complete and sees_all(self.mask, queries, keys):
+            return True
+        cells = self.allow(q_slots, k_slots, rows)
+        n_seen = int(cells.sum())
+        return cells if 0 < n_seen < cells.numel() else n_seen > 0
+
+    def _extent(self, of_queries: bool, start: int, stop: int, first: int | None, last: int | None) -> Extent:
+        key = (of_queries, start, stop, first, last)
+        if key not in self._extents:
+            positions = self.queries if of_queries else self.keys
+            if positions.span is not None:
+                base = positions.span[0]
+                self._extents[key] = Extent(base + start, min(base + stop, positions.span[1]), True)
+            else:
+                every_row = positions.rows(self.device)
+                part = every_row[slice(first, last) if every_row.shape[0] > 1 else ALL, start:stop]
+                there = part if of_queries else part.where(part >= 0, NOWHERE)
+                least, low, high = torch.stack([part.amin(), there.amin(), part.amax()]).tolist()
+                self._extents[key] = Extent(int(low), int(high) + 1, of_queries or least >= 0)
+        return self._extents[key]
+
+    @cached_property
+    def _extents(self) -> dict[tuple[bool, int, int, int | None, int | None], Extent]:
+        return {}
 
     @cached_property
     def dense(self) -> Bool[Tensor, "B 1 T S"]:
@@ -238,24 +325,44 @@ class BoundMask:
         """Whether every query sees every key, known without reading a tensor."""
         if self.queries.span is None or self.keys.span is None:
             return False
-        return _sees_all(self.mask, self.queries.span, self.keys.span)
+        return sees_all(self.mask, Extent(*self.queries.span, True), Extent(*self.keys.span, True))
 
 
-def _sees_all(mask: Mask, queries: tuple[int, int], keys: tuple[int, int]) -> bool:
-    """Whether `mask` hides nothing between two spans of positions; False when it can't be told from them alone."""
+def sees_all(mask: Mask, queries: Extent, keys: Extent) -> bool:
+    """Whether `mask` hides nothing between two runs of positions; False when it can't be told from them alone."""
     match mask:
         case Everything():
             return True
         case Causal():
-            return keys[1] - 1 <= queries[0]
+            return keys.stop - 1 <= queries.start
         case Window(size):
-            return queries[1] - 1 - keys[0] < size
+            return queries.stop - 1 - keys.start < size
         case Around(reach):
-            return max(queries[1] - 1 - keys[0], keys[1] - 1 - queries[0]) <= reach
+            return max(queries.stop - 1 - keys.start, keys.stop - 1 - queries.start) <= reach
         case And(left, right):
-            return _sees_all(left, queries, keys) and _sees_all(right, queries, keys)
+            return sees_all(left, queries, keys) and sees_all(right, queries, keys)
         case Or(left, right):
-            return _sees_all(left, queries, keys) or _sees_all(right, queries, keys)
+            return sees_all(left, queries, keys) or sees_all(right, queries, keys)
+        case Not(inner):
+            return sees_none(inner, queries, keys)
+    return False
+
+
+def sees_none(mask: Mask, queries: Extent, keys: Extent) -> bool:
+    """Whether `mask` hides everything between two runs of positions; False when it can't be told from them alone."""
+    match mask:
+        case Causal():
+            return keys.start > queries.stop - 1
+        case Window(size):
+            return queries.start - (keys.stop - 1) >= size
+        case Around(reach):
+            return max(queries.start - (keys.stop - 1), keys.start - (queries.stop - 1)) > reach
+        case And(left, right):
+            return sees_none(left, queries, keys) or sees_none(right, queries, keys)
+        case Or(left, right):
+            return sees_none(left, queries, keys) and sees_none(right, queries, keys)
+        case Not(inner):
+            return sees_all(inner, queries, keys)
     return False
 
 
