@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from clearhead.cli.options import Ending, Loading, OptionalText, Sampling, Source
+from clearhead.cli.options import Ending, Loading, OptionalText, Sampling, Source, given
 from clearhead.errors import ClearheadError
 
 if TYPE_CHECKING:
+    from clearhead.generation.kept import Kept
     from clearhead.model.transformer import Transformer
-
-Message = dict[str, str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +22,7 @@ class Options:
     system: OptionalText = None
     """What the model is told before the conversation begins."""
     sampling: Sampling
-    ending: Ending
+    ending: Ending = Ending(max_new_tokens=1024)  # noqa: RUF009  (frozen, so it may be shared)
     loading: Loading
     json: bool = False
     """Print each answer as one line of JSON."""
@@ -38,49 +37,60 @@ def run(options: Options) -> None:
             f"{options.source} has no chat template: it was made to continue texts, not to answer. "
             f'Use `clearhead generate {options.source} "..."`'
         )
-    how = asdict(options.sampling) | asdict(options.ending)
-    messages: list[Message] = [{"role": "system", "content": options.system}] if options.system else []
+    conversation = Conversation(model, given(options.sampling, options.ending), options.system)
     for line in _lines():
-        messages.append({"role": "user", "content": line})
-        text = _answer(model, messages, how, shown=not options.json)
-        messages.append({"role": "assistant", "content": text})
-        if options.json:
-            console.print_json(messages[-1])
-
-
-def _answer(model: Transformer, messages: list[Message], how: dict[str, Any], shown: bool) -> str:
-    """What the model says next. Ctrl-C cuts an answer short when a person is there to go on, and ends a pipe."""
-    import clearhead
-
-    assert model.tokenizer is not None
-    assert model.tokenizer.chat is not None
-    said = []
-    try:
-        for piece in clearhead.stream(model, model.tokenizer.chat.encode(messages), **how):
-            said.append(str(piece))
-            if shown:
+        for piece in conversation.say(line):
+            if not options.json:
                 print(piece, end="", flush=True)
-    except KeyboardInterrupt:
-        if not sys.stdin.isatty():
-            raise
-    if shown:
-        print()
-    return "".join(said)
+        if options.json:
+            console.print_json(conversation.messages[-1])
+        else:
+            print()
+
+
+class Conversation:
+    """What was said, and the model's memory of it, so that a turn reads only what is new."""
+
+    def __init__(self, model: Transformer, how: dict[str, Any], system: str | None = None) -> None:
+        self.messages = [{"role": "system", "content": system}] if system else []
+        self._model = model
+        self._how = how
+        self._kept: Kept | None = None
+
+    def say(self, text: str) -> Iterator[str]:
+        """The answer, piece by piece. Ctrl-C cuts it short where a person is there to go on, and ends a pipe."""
+        import clearhead
+
+        self.messages.append({"role": "user", "content": text})
+        tokens = self._model.tokenizer.chat.encode(self.messages)
+        new = self._kept.back_to(tokens) if self._kept is not None else None
+        state, self._kept = self._kept if new is not None else None, None
+        stream = clearhead.stream(self._model, tokens if new is None else new, state=state, keep=True, **self._how)
+        try:
+            yield from stream
+            self._kept = stream.result.state
+        except KeyboardInterrupt:
+            if not sys.stdin.isatty():
+                raise
+        self.messages.append({"role": "assistant", "content": stream.result.text})
 
 
 def _lines() -> Iterator[str]:
     """What the person types, until Ctrl-D; each line of a pipe. Empty lines are passed over."""
-    if sys.stdin.isatty():
+    at_terminal = sys.stdin.isatty()
+    if at_terminal:
         import readline  # noqa: F401  (gives input() its editing and its history)
 
         print("Ctrl-C cuts an answer short, Ctrl-D ends the conversation.", file=sys.stderr)
     while True:
         try:
-            line = input("> ") if sys.stdin.isatty() else sys.stdin.readline()
+            line = input("> ") if at_terminal else sys.stdin.readline()
         except EOFError:
             print(file=sys.stderr)
             return
-        if not line and not sys.stdin.isatty():
+        except UnicodeDecodeError:
+            raise ClearheadError("standard input is not UTF-8 text; convert it first") from None
+        if not line and not at_terminal:
             return
         if line.strip():
             yield line.rstrip("\r\n")

@@ -53,7 +53,8 @@ def load(source: str, how: Loading) -> Transformer:
     with busy(f"loading {source}"):
         import clearhead
 
-        return clearhead.load(source, dtype=torch_dtype(how.dtype), device=how.device)
+        model: Transformer = clearhead.load(source, dtype=torch_dtype(how.dtype), device=how.device)
+    return model
 
 
 def print_json(value: Any) -> None:

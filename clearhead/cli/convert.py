@@ -21,7 +21,7 @@ class Options:
     folder: Annotated[Positional[str], tyro.conf.arg(metavar="FOLDER")]
     """Where to write config.json, the weights and the tokenizer's files. It must be new, or empty."""
     dtype: Dtype = None
-    """What the weights are turned into; as the checkpoint has them when not given."""
+    """What the weights are turned into; as the file has them when not given."""
     json: bool = False
     """Print what was written as JSON."""
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Annotated
 
 import tyro
 from tyro.conf import Positional
 
-from clearhead.cli.options import Ending, Loading, Sampling, Source
+from clearhead.cli.options import Ending, Loading, Sampling, Source, given
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,15 +29,16 @@ def run(options: Options) -> None:
 
     prompt = console.prompt_or_stdin(options.prompt)
     model = console.load(options.source, options.loading)
-    how = asdict(options.sampling) | asdict(options.ending)
+    how = given(options.sampling, options.ending)
 
     import clearhead
 
     if options.json:
-        result = clearhead.generate(model, prompt, **how)
+        result = clearhead.generate(model, prompt, logprobs=True, **how)
         console.print_json(
             {
                 "prompt": prompt,
+                "prompt_tokens": result.prompt_tokens,
                 "text": result.text,
                 "tokens": result.tokens,
                 "finish_reason": result.finish_reason,

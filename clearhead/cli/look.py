@@ -1,4 +1,4 @@
-"""`clearhead look SOURCE TEXT`: one attention pattern as a map, its strongest links, and what the model expects next."""
+"""`clearhead look SOURCE TEXT`: an attention pattern as a map, its strongest links, and the likeliest next tokens."""
 
 from __future__ import annotations
 

@@ -3,46 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal, TypeVar, Union
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union
 
 import tyro
-from tyro.conf import Positional
+from tyro.conf import Positional, arg
 
 T = TypeVar("T")
 
 # `int | None` and `tuple[str, ...]` would do, but they make tyro import typeguard: 70 ms of every --help.
-OptionalInt = Annotated[Union[int, None], tyro.conf.arg(metavar="INT")]  # noqa: UP007
-OptionalText = Annotated[Union[str, None], tyro.conf.arg(metavar="TEXT")]  # noqa: UP007
+# None is "not given": the library's own default holds, which the help text names.
+OptionalInt = Annotated[Union[int, None], arg(metavar="INT", help_behavior_hint="")]  # noqa: UP007
+OptionalFloat = Annotated[Union[float, None], arg(metavar="FLOAT", help_behavior_hint="")]  # noqa: UP007
+OptionalText = Annotated[Union[str, None], arg(metavar="TEXT", help_behavior_hint="")]  # noqa: UP007
 Dtype = Annotated[
     Union[Literal["float32", "bfloat16", "float16"], None],  # noqa: UP007
-    tyro.conf.arg(metavar="float32|bfloat16|float16"),
+    arg(metavar="float32|bfloat16|float16", help_behavior_hint=""),
 ]
 if TYPE_CHECKING:
     Texts = tuple[str, ...]
 else:
-    Texts = Annotated[tuple, tyro.conf.UseAppendAction, tyro.conf.arg(metavar="TEXT")]
-Source = Annotated[Positional[str], tyro.conf.arg(metavar="SOURCE")]
+    Texts = Annotated[tuple, tyro.conf.UseAppendAction, arg(metavar="TEXT")]
+Source = Annotated[Positional[str], arg(metavar="SOURCE", help_behavior_hint="")]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling:
     """How each next token is chosen."""
 
-    temperature: float = 0.0
-    """0 takes the likeliest token; 1 draws from the model's own distribution; more is wilder."""
-    top_k: int = 0
-    """Draw from the k likeliest tokens only; 0 is off."""
-    top_p: float = 1.0
-    """Draw from the fewest tokens whose probabilities reach p; 1 is off."""
-    min_p: float = 0.0
-    """Drop tokens less likely than p times the likeliest; 0 is off."""
-    repetition_penalty: float = 1.0
-    """Divide the scores of tokens that the text already has; 1 is off."""
-    presence_penalty: float = 0.0
-    """Take this off the score of every token already written, once; 0 is off."""
-    frequency_penalty: float = 0.0
-    """Take this off the score of every token already written, once a time; 0 is off."""
+    temperature: OptionalFloat = None
+    """0 takes the likeliest token, 1 draws from the model's own distribution, more is wilder. Unset, it is 0, or 1
+    when --top-k, --top-p, --min-p or --seed is given."""
+    top_k: OptionalInt = None
+    """Draw among the k likeliest tokens; 0 is off."""
+    top_p: OptionalFloat = None
+    """Draw among the fewest tokens whose probabilities reach p; 1 is off."""
+    min_p: OptionalFloat = None
+    """Draw among tokens at least p times as likely as the likeliest; 0 is off."""
+    repetition_penalty: OptionalFloat = None
+    """Above 1, tokens already in the text are less likely; 1 is off."""
+    presence_penalty: OptionalFloat = None
+    """Taken off the score of every token already written; 0 is off."""
+    frequency_penalty: OptionalFloat = None
+    """Taken off a token's score each time it was written; 0 is off."""
     seed: OptionalInt = None
     """The same seed gives the same text."""
 
@@ -53,8 +56,12 @@ class Ending:
 
     max_new_tokens: int = 128
     """The most tokens to write."""
+    max_text: OptionalInt = None
+    """The most characters to write."""
     stop: Texts = ()
     """End before this text; may be given several times."""
+    overflow: Literal["refuse", "cut_left"] = "refuse"
+    """What to do with a prompt beyond the model's window: refuse it, or cut off its beginning."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,9 +69,14 @@ class Loading:
     """How the weights are held."""
 
     dtype: Dtype = None
-    """What the weights are turned into; as the checkpoint has them when not given."""
+    """What the weights are turned into; as the file has them when not given."""
     device: str = "cpu"
     """Where the model runs, as torch names it."""
+
+
+def given(*options: Sampling | Ending) -> dict[str, Any]:
+    """What the person asked for, as keywords of `generate` and `stream`."""
+    return {name: value for part in options for name, value in asdict(part).items() if value is not None}
 
 
 def parse(options: type[T], prog: str, about: str, args: Sequence[str]) -> T:

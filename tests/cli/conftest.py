@@ -21,6 +21,7 @@ class Calls:
     loaded: list[dict[str, Any]] = field(default_factory=list)
     asked: list[tuple[Any, dict[str, Any]]] = field(default_factory=list)
     tokenizer: Any = None
+    kept: Any = field(default_factory=lambda: SimpleNamespace(back_to=lambda tokens: tokens[1:]))
 
 
 @pytest.fixture
@@ -32,13 +33,21 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
         seen.loaded.append({"source": source, **how})
         return SimpleNamespace(tokenizer=seen.tokenizer)
 
-    def stream(model: Any, prompt: Any, **how: Any) -> Iterator[str]:
+    class Pieces:
+        result = SimpleNamespace(text=" one two", state=seen.kept)
+
+        def __iter__(self) -> Iterator[str]:
+            return iter((" one", " two"))
+
+    def stream(model: Any, prompt: Any, **how: Any) -> Pieces:
         seen.asked.append((prompt, how))
-        yield from (" one", " two")
+        return Pieces()
 
     def generate(model: Any, prompt: Any, **how: Any) -> Any:
         seen.asked.append((prompt, how))
-        return SimpleNamespace(text=" one two", tokens=[3, 4], finish_reason="length", logprobs=[-0.5, -0.25])
+        return SimpleNamespace(
+            text=" one two", tokens=[3, 4], finish_reason="length", logprobs=[-0.5, -0.25], prompt_tokens=[1, 2]
+        )
 
     for stand_in in (load, stream, generate):
         monkeypatch.setitem(vars(clearhead), stand_in.__name__, stand_in)

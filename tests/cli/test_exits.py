@@ -61,7 +61,7 @@ def test_an_unknown_verb_names_the_nearest(typed: str, meant: str, capsys: pytes
         ["generate", "m", "p", "--tempratur", "1"],
         ["generate", "m", "p", "--top-k", "many"],
         ["generate", "m", "p", "--dtype", "float8"],
-        ["look", "m"],
+        ["look", "m", "text", "--layer", "first"],
         ["convert", "m"],
         ["inspect"],
     ],

@@ -23,7 +23,8 @@ def test_it_streams(calls: Any, capsys: pytest.CaptureFixture[str]) -> None:
 def test_every_option_arrives(calls: Any) -> None:
     flags = (
         "--temperature 0.7 --top-k 5 --top-p 0.9 --min-p 0.1 --repetition-penalty 1.2 --presence-penalty 0.3 "
-        "--frequency-penalty 0.4 --seed 7 --max-new-tokens 9 --stop END --stop ."
+        "--frequency-penalty 0.4 --seed 7 --max-new-tokens 9 --max-text 50 --stop END --stop . "
+        "--overflow cut_left"
     )
     assert main(["generate", "m", "p", *flags.split()]) == 0
     assert calls.asked[0][1] == {
@@ -36,14 +37,22 @@ def test_every_option_arrives(calls: Any) -> None:
         "frequency_penalty": 0.4,
         "seed": 7,
         "max_new_tokens": 9,
+        "max_text": 50,
         "stop": ("END", "."),
+        "overflow": "cut_left",
     }
+
+
+def test_what_is_not_asked_for_is_left_to_the_library(calls: Any) -> None:
+    assert main(["generate", "m", "p"]) == 0
+    assert calls.asked[0][1] == {"max_new_tokens": 128, "stop": (), "overflow": "refuse"}
 
 
 def test_json(calls: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["generate", "m", "p", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {
         "prompt": "p",
+        "prompt_tokens": [1, 2],
         "text": " one two",
         "tokens": [3, 4],
         "finish_reason": "length",
@@ -95,8 +104,21 @@ def test_chat_keeps_the_conversation(
     stdin(b"hello\n\nand then?")
     assert main(["chat", "m", "--system", "be kind", "--max-new-tokens", "5"]) == 0
     assert capsys.readouterr().out == " one two\n one two\n"
-    assert [prompt for prompt, _ in calls.asked] == [[7, 5], [7, 5, len(" one two"), len("and then?")]]
-    assert calls.asked[0][1]["max_new_tokens"] == 5
+    first, second = calls.asked
+    assert first[0] == [7, 5]
+    assert first[1]["state"] is None
+    # The second turn reads what the kept text says is new, not the whole conversation.
+    assert second[0] == [7, 5, len(" one two"), len("and then?")][1:]
+    assert second[1]["state"] is calls.kept
+    assert first[1]["max_new_tokens"] == second[1]["max_new_tokens"] == 5
+
+
+def test_chat_reads_everything_anew_when_the_memory_cannot_go_back(calls: Any, stdin: Callable[[bytes], None]) -> None:
+    calls.tokenizer = SimpleNamespace(chat=SimpleNamespace(encode=lambda messages: [len(messages)]))
+    calls.kept.back_to = lambda tokens: None
+    stdin(b"hello\nagain\n")
+    assert main(["chat", "m"]) == 0
+    assert [(prompt, how["state"]) for prompt, how in calls.asked] == [([1], None), ([3], None)]
 
 
 def test_chat_as_json_lines(calls: Any, stdin: Callable[[bytes], None], capsys: pytest.CaptureFixture[str]) -> None:

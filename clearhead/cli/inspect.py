@@ -1,0 +1,175 @@
+"""`clearhead inspect SOURCE`: a model as tables, from its config and the headers of its files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from clearhead.cli.options import Source
+
+if TYPE_CHECKING:
+    from clearhead.checkpoints import Checkpoint
+    from clearhead.config import TransformerConfig
+    from clearhead.model.describe import Description
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    source: Source
+    """A folder, a .gguf file, a name on the Hub, or a shipped model."""
+    json: bool = False
+    """Print the same as JSON, with the whole config."""
+
+
+def run(options: Options) -> None:
+    from clearhead.cli import console
+
+    with console.busy(f"reading {options.source}"):
+        found = collect(options.source)
+    if options.json:
+        console.print_json(found)
+    else:
+        print("\n".join(tables(found)))
+
+
+def collect(source: str) -> dict[str, Any]:
+    """All that is shown, as plain values. Weights are never read: the model is built without memory for them."""
+    import torch
+
+    from clearhead.checkpoints import open_checkpoint
+    from clearhead.checkpoints.load import config_of
+    from clearhead.model.describe import describe
+    from clearhead.model.transformer import Transformer
+
+    with open_checkpoint(source) as checkpoint:
+        config = config_of(checkpoint)
+        with torch.device("meta"):
+            description = describe(Transformer(config))
+        return {
+            "source": source,
+            "file": checkpoint.where,
+            "format": checkpoint.format,
+            "facts": description.facts,
+            "parameters": description.n_parameters,
+            "stored": stored(checkpoint),
+            "layers": [line.split(": ", 1)[1] for line in description.layers],
+            "parts": parts(description),
+            "memory": memory(config, description),
+            "config": asdict(config),
+        }
+
+
+def stored(checkpoint: Checkpoint) -> dict[str, dict[str, int]]:
+    """How the file holds its numbers: {dtype: tensors and numbers}, the most numbers first."""
+    found: dict[str, dict[str, int]] = {}
+    for info in checkpoint.tensors.values():
+        row = found.setdefault(str(info.dtype).removeprefix("torch."), {"tensors": 0, "numbers": 0})
+        row["tensors"] += 1
+        row["numbers"] += info.numel
+    return dict(sorted(found.items(), key=lambda item: -item[1]["numbers"]))
+
+
+def parts(description: Description) -> list[dict[str, Any]]:
+    """The parts, those that are alike in several layers as one: {path, layers, kind, shapes, parameters of each}."""
+    found: dict[str, dict[str, Any]] = {}
+    for part in description.parts:
+        words = part.path.split(".")
+        in_layer = words[0] == "layers" and len(words) > 2
+        path = ".".join(words[2:]) if in_layer else part.path
+        row: dict[str, Any]
+        row = {"path": path, "layers": [], "kind": part.kind, "shapes": part.shapes, "parameters": part.n_parameters}
+        row = found.setdefault(f"{in_layer} {path} {part.shapes}", row)
+        if in_layer:
+            row["layers"].append(int(words[1]))
+    return list(found.values())
+
+
+def memory(config: TransformerConfig, description: Description) -> dict[str, dict[str, int]]:
+    """Bytes: of the weights by dtype, and of what is kept of the text read so far, per token and of a full context."""
+    sizes = {"float32": 4, "bfloat16": 2, "float16": 2}
+    found = {
+        name: {"weights": description.n_parameters * size, "state of one token": kept_numbers(config, 1) * size}
+        for name, size in sizes.items()
+    }
+    if config.context is not None:
+        for name, size in sizes.items():
+            found[name][f"state of {config.context:,} tokens"] = kept_numbers(config, config.context) * size
+    return found
+
+
+def kept_numbers(config: TransformerConfig, n_tokens: int) -> int:
+    """Keys and values that decoding keeps of one text; a layer with a window keeps no more than the window."""
+    from clearhead.config import AttentionConfig
+
+    if config.decoder is None:
+        return 0
+    ops = [block.mixer.op for block in config.decoder.blocks]
+    return sum(
+        2 * op.n_kv_heads * op.d_head * min(n_tokens, op.mask.window or n_tokens)
+        for op in ops
+        if isinstance(op, AttentionConfig)
+    )
+
+
+# ---- as text
+
+
+def tables(found: dict[str, Any]) -> Iterator[str]:
+    """The lines that a person reads."""
+    yield from columns([(name, str(value)) for name, value in summary(found)])
+    yield ""
+    yield from columns([("layers", "what each of them is"), *grouped(found["layers"])])
+    yield ""
+    rows = [("part", "layers", "parameters", "shapes")]
+    for part in found["parts"]:
+        shapes = ", ".join(f"{name} {' x '.join(map(str, shape))}" for name, shape in part["shapes"].items())
+        rows.append((part["path"], ranges(part["layers"]), f"{part['parameters']:,}", shapes))
+    yield from columns(rows, right={2})
+    yield ""
+    names = next(iter(found["memory"].values()))
+    sizes = [(dtype, *(megabytes(row[name]) for name in names)) for dtype, row in found["memory"].items()]
+    yield from columns([("memory", *names), *sizes], right=set(range(1, len(names) + 1)))
+
+
+def summary(found: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    yield "source", found["source"]
+    yield "file", f"{found['file']} ({found['format']})"
+    yield from found["facts"].items()
+    yield "parameters", f"{found['parameters']:,}"
+    yield "stored as", ", ".join(f"{dtype} ({row['tensors']} tensors)" for dtype, row in found["stored"].items())
+
+
+def grouped(layers: Sequence[str]) -> list[tuple[str, str]]:
+    """Layers that read alike, together."""
+    alike: dict[str, list[int]] = {}
+    for number, words in enumerate(layers):
+        alike.setdefault(words, []).append(number)
+    return [(ranges(numbers), words) for words, numbers in alike.items()]
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """[0, 1, 2, 4] as "0-2, 4"."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+
+
+def megabytes(n_bytes: int) -> str:
+    """In the unit that leaves a few digits."""
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if n_bytes >= size:
+            return f"{n_bytes / size:,.1f} {unit}"
+    return f"{n_bytes} B"
+
+
+def columns(rows: Sequence[Sequence[str]], right: frozenset[int] | set[int] = frozenset()) -> Iterator[str]:
+    """Rows with their columns aligned; those in `right` to the right. Wide ones are left to the terminal to wrap."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    for row in rows:
+        cells = [c.rjust(w) if i in right else c.ljust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))]
+        yield "  ".join(cells).rstrip()
