@@ -130,7 +130,12 @@ class RotaryConfig:
     @property
     def depends_on_length(self) -> bool:
         """Whether the frequencies change as a text grows, which makes what was computed before stale."""
-        return isinstance(self.scaling, DynamicScaling | LongRopeScaling)
+        match self.scaling:
+            case DynamicScaling():
+                return True
+            case LongRopeScaling(short=short, long=long):
+                return short != long
+        return False
 
 
 @record

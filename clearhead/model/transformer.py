@@ -128,15 +128,15 @@ class Transformer(Stack):
         trained length, with LongRoPE once.
         """
         new = positions_from(present, tokens_BT.shape[1], state.next)
-        after = _lengths(new, tokens_BT.device)
+        whole = state.positions.then(new, tokens_BT.device)
+        before, after = state.next, _lengths(whole, tokens_BT.device)
         after = after if isinstance(after, int) else after[:, 0]
-        past = state.tokens
-        state_tokens = tokens_BT if past is None else torch.cat([past, tokens_BT], dim=1)
-        if past is not None and not all(same_frequencies(c, state.next, after) for c in self._length_dependent):
-            rows_BT = state.positions.then(new, tokens_BT.device).rows(tokens_BT.device)
+        all_tokens_BS = tokens_BT if state.tokens is None else torch.cat([state.tokens, tokens_BT], dim=1)
+        if not all(same_frequencies(config, before, after) for config in self._length_dependent):
             state.restart(self._layer_states())
-            tokens_BT, present = state_tokens, (rows_BT >= 0).expand_as(state_tokens)
-        state.tokens = state_tokens
+            present = (whole.rows(tokens_BT.device) >= 0).expand_as(all_tokens_BS)
+            tokens_BT = all_tokens_BS
+        state.tokens = all_tokens_BS
         return tokens_BT, present
 
     def _check_input(

@@ -119,8 +119,9 @@ class Attention(nn.Module):
         self, q_BHTK: Tensor, k_BGSK: Tensor, v_BGSK: Tensor, mask: BoundMask, bias: Bias | None, p: Pass
     ) -> Tensor:
         """The reference, with a tap after the scores and one after the pattern."""
-        scores_BHTS = steps.score(q_BHTK, k_BGSK, self.scale)
-        scores_BHTS = steps.mask_scores(scores_BHTS, mask, bias=bias, softcap=self.config.scores.softcap)
+        scores_BHTS = steps.mask_scores(
+            steps.score(q_BHTK, k_BGSK), mask, scale=self.scale, bias=bias, softcap=self.config.scores.softcap
+        )
         scores_BHTS = p.tap(self.path, "scores", scores_BHTS)
         pattern_BHTS = steps.normalise(scores_BHTS, sinks_H=self.sinks)
         pattern_BHTS = p.tap(self.path, "pattern", pattern_BHTS)

@@ -1,0 +1,199 @@
+"""`clearhead.load` and `clearhead.save`: a checkpoint and a family make a model, and back."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from clearhead.checkpoints.checkpoint import Checkpoint
+from clearhead.checkpoints.source import open_checkpoint
+from clearhead.checkpoints.write import write_checkpoint
+from clearhead.errors import ClearheadError
+from clearhead.families import FAMILIES, Family, family_of, gguf_config, gguf_family_of
+from clearhead.families.family import GGUFFile
+from clearhead.families.weights import Match, Row, Same, expand, plan
+from clearhead.inputs.tokenizer import Tokenizer
+from clearhead.model.transformer import Transformer
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a model came from: what `save` needs to write it as it was found."""
+
+    family: Family
+    raw_config: dict[str, Any]
+    where: str = ""
+    sidecar_files: dict[str, Path | bytes] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Blueprint:
+    """A checkpoint understood, with nothing read yet: the model on the meta device, and which tensor goes where."""
+
+    model: Transformer
+    matches: list[Match]
+    repeats: list[tuple[str, str]]
+    origin: Origin
+
+
+def blueprint(checkpoint: Checkpoint) -> Blueprint:
+    """Work out the model that a checkpoint holds, without reading its weights.
+
+    Raises:
+        ClearheadError: the config or the names and shapes of the weights are not those of a known family.
+    """
+    shapes = {name: info.shape for name, info in checkpoint.tensors.items()}
+    rows: Sequence[Row]
+    if checkpoint.format == "gguf":
+        family, gguf = gguf_family_of(checkpoint.config, checkpoint.where)
+        file = GGUFFile(shapes, lambda name: checkpoint.read(name).tolist())
+        raw = gguf_config(family, gguf, checkpoint.config, file, checkpoint.where)
+        rows, skips = gguf.weights, gguf.skips
+    else:
+        raw = checkpoint.config
+        family = family_of(raw, checkpoint.where)
+        rows, skips = family.weights, family.skips
+        rows, skips = family.unprefixed(rows, skips, shapes)
+    config = family.read(raw, checkpoint.where)
+    with torch.device("meta"):
+        model = Transformer(config)
+    parameters = {name: tuple(p.shape) for name, p in model.named_parameters()}
+    matches, repeats = plan(rows, skips, parameters, shapes, len(config.stack.blocks), checkpoint.where)
+    origin = Origin(family, raw, checkpoint.where, dict(checkpoint.sidecar_files))
+    return Blueprint(model, matches, repeats, origin)
+
+
+def load(
+    source: str | Path,
+    dtype: torch.dtype | str | None = None,
+    device: torch.device | str = "cpu",
+    *,
+    revision: str | None = None,
+    token: str | None = None,
+) -> Transformer:
+    """Load a model: a folder in the Hub's layout, a .gguf file, a Hub id, or the name of a model a package ships.
+
+    Args:
+        source: where it is.
+        dtype: of the weights; None keeps the checkpoint's (float32 for quantised files).
+        device: where the weights go.
+        revision: branch, tag or commit, for a Hub id.
+        token: access token, for a Hub id.
+
+    Raises:
+        ClearheadError: anything about the source that is not understood; nothing is guessed and nothing is random.
+    """
+    wanted = _dtype(dtype)
+    with open_checkpoint(source, revision=revision, token=token) as checkpoint:
+        plan_ = blueprint(checkpoint)
+        model, origin = plan_.model, plan_.origin
+        tokenizer = _tokenizer(checkpoint, model.config.stack.embed.front.vocab_size)
+        _fill(model, plan_, checkpoint, wanted or _stored_dtype(checkpoint), torch.device(device))
+        if checkpoint.format == "gguf" and tokenizer is not None:
+            origin.sidecar_files.update(tokenizer.files())
+    model.tokenizer = tokenizer
+    model.origin = origin
+    return model.eval()
+
+
+def save(model: Transformer, folder: str | Path, *, family: str | None = None) -> None:
+    """Write a model as the Hub lays it out: config.json, model.safetensors, and the tokenizer's files as they were.
+
+    Args:
+        model: what to save.
+        folder: where; made if missing, and never left half-written.
+        family: the published architecture to write it as, for a model that was not loaded.
+
+    Raises:
+        ClearheadError: the family is not known, or does not have a place for one of the model's parameters.
+    """
+    origin = model.origin
+    if family is not None:
+        origin = Origin(family_of({"model_type": family}, "save"), {})
+    if origin is None:
+        known = ", ".join(FAMILIES)
+        raise ClearheadError(f"this model was not loaded from anywhere; say save(..., family=...) with one of {known}")
+    config = origin.family.write(model.config, origin.raw_config)
+    config.pop("torch_dtype", None)
+    config["dtype"] = str(model.dtype).removeprefix("torch.")
+    write_checkpoint(folder, config, _file_tensors(model, origin.family), origin.sidecar_files)
+
+
+def _file_tensors(model: Transformer, family: Family) -> Iterator[tuple[str, Tensor]]:
+    parameters = dict(model.named_parameters())
+    shapes = {name: tuple(p.shape) for name, p in parameters.items()}
+    matches = expand(family.weights, shapes, len(model.config.stack.blocks))
+    homeless = set(parameters) - {name for match in matches for name in match.parameters}
+    if homeless:
+        raise ClearheadError(f"a {family.model_type} checkpoint has no place for {', '.join(sorted(homeless)[:4])}")
+    for match in matches:
+        (tensor,) = match.op.save([parameters[name].detach() for name in match.parameters], model.config)
+        yield match.file, tensor
+
+
+def _fill(
+    model: Transformer, plan_: Blueprint, checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device
+) -> None:
+    """Read every tensor into its place, one at a time."""
+    for match in plan_.matches:
+        places = [_place(model, name, dtype, device) for name in match.parameters]
+        if type(match.op).load is Same.load:
+            checkpoint.read_into(match.file, places[0])
+            continue
+        pieces = match.op.load([checkpoint.read(match.file)], [tuple(p.shape) for p in places], model.config)
+        for place, piece in zip(places, pieces, strict=True):
+            place.copy_(piece)
+    for file, parameter in plan_.repeats:
+        kept = model.get_parameter(parameter)
+        if not torch.equal(checkpoint.read(file).to(dtype), kept.detach().cpu()):
+            raise ClearheadError(
+                f"{checkpoint.where}: the config ties {parameter} and {file}, and the file has two that differ; set "
+                "tie_word_embeddings to false in config.json to keep both, or delete the one that is not wanted"
+            )
+
+
+def _place(model: nn.Module, name: str, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Real memory for a parameter that so far has only a shape."""
+    path, _, leaf = name.rpartition(".")
+    owner = model.get_submodule(path)
+    parameter = nn.Parameter(torch.empty(getattr(owner, leaf).shape, dtype=dtype, device=device))
+    setattr(owner, leaf, parameter)
+    return parameter.data
+
+
+def _tokenizer(checkpoint: Checkpoint, vocab_size: int) -> Tokenizer | None:
+    if checkpoint.format == "gguf":
+        if "tokenizer.ggml.tokens" not in checkpoint.config:
+            return None
+        tokenizer = Tokenizer.from_gguf(checkpoint.config)
+    elif {"tokenizer.json", "vocab.json", "tokenizer.model"} & set(checkpoint.sidecar_files):
+        tokenizer = Tokenizer.from_folder(Path(next(iter(checkpoint.sidecar_files.values()))).parent)
+    else:
+        return None
+    tokenizer.check_matches(vocab_size, checkpoint.where)
+    return tokenizer
+
+
+def _dtype(dtype: torch.dtype | str | None) -> torch.dtype | None:
+    if dtype is None or isinstance(dtype, torch.dtype):
+        return dtype
+    if dtype not in DTYPES:
+        raise ClearheadError(f"the dtype {dtype!r} is not known; there are {', '.join(DTYPES)}")
+    return DTYPES[dtype]
+
+
+def _stored_dtype(checkpoint: Checkpoint) -> torch.dtype:
+    """What most of the checkpoint's numbers are stored as; float32 where that is a quantisation."""
+    numbers: Counter[torch.dtype | str] = Counter()
+    for info in checkpoint.tensors.values():
+        numbers[info.dtype] += info.numel
+    dtype = numbers.most_common(1)[0][0]
+    return dtype if isinstance(dtype, torch.dtype) and dtype.is_floating_point else torch.float32

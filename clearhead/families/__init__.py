@@ -1,0 +1,57 @@
+"""Published architectures as data. A new one is a file with a `FAMILY`, and a line here."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Any
+
+from clearhead.errors import ClearheadError
+from clearhead.families import gemma3, gpt2, llama
+from clearhead.families.family import GGUF, Family, GGUFFile, Reader
+
+FAMILIES: dict[str, Family] = {f.model_type: f for f in (gpt2.FAMILY, llama.FAMILY, gemma3.FAMILY)}
+
+
+def family_of(raw: Mapping[str, Any], where: str) -> Family:
+    """The family that a published config names.
+
+    Raises:
+        ClearheadError: it names none, or one that is not known here; the message has the nearest.
+    """
+    name = raw.get("model_type")
+    if name is None:
+        raise ClearheadError(f"{where}: the config has no model_type, so it can't be told what the model is")
+    if name not in FAMILIES:
+        near = difflib.get_close_matches(str(name), FAMILIES, n=3, cutoff=0.0)
+        raise ClearheadError(f"{where}: the model_type {name!r} is not known; the nearest are {', '.join(near)}")
+    return FAMILIES[name]
+
+
+def gguf_family_of(metadata: Mapping[str, Any], where: str) -> tuple[Family, GGUF]:
+    """The family that a GGUF file's metadata names."""
+    name = metadata.get("general.architecture")
+    for family in FAMILIES.values():
+        if family.gguf is not None and family.gguf.architecture == name:
+            return family, family.gguf
+    known = ", ".join(f.gguf.architecture for f in FAMILIES.values() if f.gguf is not None)
+    raise ClearheadError(f"{where}: the architecture {name!r} can't be read from GGUF; understood are {known}")
+
+
+def gguf_config(family: Family, gguf: GGUF, metadata: Mapping[str, Any], file: GGUFFile, where: str) -> dict[str, Any]:
+    """The published config of a GGUF file, from its metadata."""
+    prefix = gguf.architecture + "."
+    reader = Reader({k.removeprefix(prefix): v for k, v in metadata.items() if k.startswith(prefix)}, where)
+    config = gguf.config(reader, file)
+    reader.finish()
+    tokenizer = "tokenizer.ggml."
+    ids = {
+        "bos_token_id": metadata.get(tokenizer + "bos_token_id"),
+        "eos_token_id": metadata.get(tokenizer + "eos_token_id"),
+        "pad_token_id": metadata.get(tokenizer + "padding_token_id"),
+    }
+    named = {"architectures": [family.architectures[0]], "model_type": family.model_type}
+    return {**named, **config, **{k: v for k, v in ids.items() if v is not None}}
+
+
+__all__ = ["FAMILIES", "Family", "Reader", "family_of", "gguf_config", "gguf_family_of"]

@@ -1,0 +1,186 @@
+"""What a family is: data. How its config file reads, how its weight file is named, both directions."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from clearhead.config import TransformerConfig
+from clearhead.errors import ClearheadError
+from clearhead.families.weights import Row, check_bijection
+
+MISSING = object()
+
+# Keys that any published config may carry and that say nothing about the numbers of a pass.
+CARRIED = frozenset(
+    "_name_or_path transformers_version architectures model_type dtype torch_dtype use_cache initializer_range "
+    "id2label label2id num_labels finetuning_task task_specific_params tokenizer_class prefix _commit_hash "
+    "_attn_implementation _attn_implementation_autoset auto_map use_bfloat16 tf_legacy_loss sep_token_id "
+    "decoder_start_token_id max_length min_length do_sample early_stopping num_beams num_beam_groups "
+    "diversity_penalty temperature top_k top_p typical_p repetition_penalty length_penalty no_repeat_ngram_size "
+    "encoder_no_repeat_ngram_size bad_words_ids num_return_sequences output_scores return_dict_in_generate "
+    "forced_bos_token_id forced_eos_token_id remove_invalid_values exponential_decay_length_penalty suppress_tokens "
+    "begin_suppress_tokens output_hidden_states output_attentions return_dict problem_type".split()
+)
+# Keys that would change the numbers, and the value at which they do not.
+NEUTRAL: dict[str, Any] = {
+    "chunk_size_feed_forward": 0,
+    "is_encoder_decoder": False,
+    "is_decoder": False,
+    "add_cross_attention": False,
+    "cross_attention_hidden_size": None,
+    "tie_encoder_decoder": False,
+    "torchscript": False,
+    "pruned_heads": {},
+    "pretraining_tp": 1,
+}
+
+
+class Reader:
+    """Hands out the keys of a config and remembers which, so that none is dropped in silence."""
+
+    def __init__(self, raw: Mapping[str, Any], where: str) -> None:
+        self.raw = dict(raw)
+        self.where = where
+        self.read: set[str] = set()
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The value of `name`, or `default` where it is absent or null."""
+        self.read.add(name)
+        value = self.raw.get(name)
+        return default if value is None else value
+
+    def need(self, name: str) -> Any:
+        """The value of `name`, which must be there."""
+        value = self.get(name, MISSING)
+        if value is MISSING:
+            raise ClearheadError(f"{self.where}: the key {name!r} is missing; it is needed to build the model")
+        return value
+
+    def choose(self, name: str, table: Mapping[str, Any], default: str | None = None) -> Any:
+        """The entry of `table` that `name` names."""
+        value = self.need(name) if default is None else self.get(name, default)
+        if value not in table:
+            raise ClearheadError(f"{self.where}: {name} is {value!r}; understood are {', '.join(map(str, table))}")
+        return table[value]
+
+    def expect(self, name: str, *understood: Any) -> None:
+        """Refuse a value other than those `understood`; the first is what an absent key means."""
+        value = self.get(name, understood[0])
+        if value not in understood:
+            allowed = " or ".join(repr(v) for v in understood)
+            raise ClearheadError(f"{self.where}: {name} is {value!r}; only {allowed} is understood")
+
+    def expect_list(self, name: str, values: list[str], length: int, understood: tuple[str, ...]) -> None:
+        """Refuse a list of another length, or with other entries than those `understood`."""
+        strange = [v for v in values if v not in understood]
+        if strange:
+            raise ClearheadError(f"{self.where}: {name} has {strange[0]!r}; understood are {', '.join(understood)}")
+        if len(values) != length:
+            raise ClearheadError(f"{self.where}: {name} has {len(values)} entries for {length} layers")
+
+    def inner(self, name: str) -> Reader | None:
+        """A reader of the mapping at `name`, or None where there is none."""
+        value = self.get(name)
+        if value is None:
+            return None
+        if not isinstance(value, Mapping):
+            raise ClearheadError(f"{self.where}: {name} must be a mapping, not {value!r}")
+        return Reader(value, f"{self.where}: {name}")
+
+    def finish(self, ignores: Iterable[str] = ()) -> None:
+        """Refuse keys that nobody asked for."""
+        known = self.read | set(ignores)
+        unknown = [k for k, v in self.raw.items() if k not in known and not (k in NEUTRAL and v == NEUTRAL[k])]
+        if not unknown:
+            return
+        lines = []
+        for key in unknown:
+            near = difflib.get_close_matches(key, known, n=1)
+            hint = f" (did you mean {near[0]!r}?)" if near else ""
+            lines.append(f"{key!r} = {self.raw[key]!r}{hint}")
+        raise ClearheadError(
+            f"{self.where}: not understood: {'; '.join(lines)}. It may change what the model computes, so it is not "
+            "dropped in silence; remove the key if it does not matter"
+        )
+
+
+@dataclass(frozen=True)
+class GGUFFile:
+    """What a GGUF's tensors tell of its config: their shapes, and the numbers of a small one."""
+
+    shapes: Mapping[str, tuple[int, ...]]
+    numbers: Callable[[str], list[float]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GGUF:
+    """How a family looks in a GGUF file. Read only."""
+
+    architecture: str
+    config: Callable[[Reader, GGUFFile], dict[str, Any]]
+    """The published config, from the file's metadata (without the architecture's prefix) and its tensors."""
+    weights: tuple[Row, ...]
+    skips: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """One published architecture as data. `skips` are templates of tensors that hold nothing learned, and
+    `prefix` is what older files leave out of all names.
+    """
+
+    model_type: str
+    architectures: tuple[str, ...]
+    config: Callable[[Reader], TransformerConfig]
+    to_hf: Callable[[TransformerConfig], dict[str, Any]]
+    weights: tuple[Row, ...]
+    ignores: frozenset[str] = frozenset()
+    skips: tuple[str, ...] = ()
+    prefix: str = ""
+    gguf: GGUF | None = None
+
+    def __post_init__(self) -> None:
+        check_bijection(self.model_type, self.weights)
+        if self.gguf is not None:
+            check_bijection(f"{self.model_type} (GGUF)", self.gguf.weights)
+
+    def read(self, raw: Mapping[str, Any], where: str) -> TransformerConfig:
+        """The config of a model of this family, from its published config.
+
+        Raises:
+            ClearheadError: a key is missing, has a value not understood, or is unknown.
+        """
+        named = raw.get("architectures") or list(self.architectures)
+        if not set(named) & set(self.architectures):
+            raise ClearheadError(
+                f"{where}: architectures is {named}; of {self.model_type}, {' or '.join(self.architectures)} is built"
+            )
+        reader = Reader(raw, where)
+        config = self.config(reader)
+        reader.finish(CARRIED | self.ignores)
+        return config
+
+    def write(self, config: TransformerConfig, raw: Mapping[str, Any]) -> dict[str, Any]:
+        """The published config of `config`. What `raw` (the one it was loaded with) says the same way is kept as it
+        stands there, keys that do not concern the numbers are carried along, and older spellings are replaced.
+        """
+        new = {**self.to_hf(config), "model_type": self.model_type}
+        if not raw:
+            return {"architectures": [self.architectures[0]], **new}
+        reader = Reader(raw, "")
+        old = {**self.to_hf(self.config(reader)), "model_type": self.model_type}
+        kept = {k: v for k, v in raw.items() if k in new or k not in reader.read}
+        changed = {k: v for k, v in new.items() if k not in raw or v != old[k]}
+        return {**kept, **changed}
+
+    def unprefixed(
+        self, rows: Sequence[Row], skips: Sequence[str], files: Iterable[str]
+    ) -> tuple[Sequence[Row], Sequence[str]]:
+        """Rows and skips without `prefix`, for a file that was saved from the inner model and names nothing by it."""
+        if not self.prefix or any(name.startswith(self.prefix) for name in files):
+            return rows, skips
+        bare = [replace(row, file=row.file.removeprefix(self.prefix)) for row in rows]
+        return bare, [skip.removeprefix(self.prefix) for skip in skips]
