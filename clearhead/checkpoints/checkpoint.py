@@ -137,6 +137,7 @@ def _refuse_not_finite(info: TensorInfo, values: Tensor, converted: Tensor) -> N
         return
     if bool(converted.sum(dtype=torch.float32).isfinite()) or bool(converted.isfinite().all()):
         return
+    values = values.float()  # float8 knows no isfinite
     if bool(values.isfinite().all()):
         raise ClearheadError(
             f"{info.file}: {info.name!r} has values too large for {str(converted.dtype).removeprefix('torch.')}. "

@@ -86,7 +86,7 @@ def open_folder(folder: Path) -> Checkpoint:
     """Open a folder in the Hub's layout. Reads headers only. Raises ClearheadError."""
     config_path = folder / "config.json"
     if not config_path.exists():
-        raise ClearheadError(f"{folder} has no config.json{_what_else(folder)}")
+        raise ClearheadError(f"{folder} has no config.json, so it is no model{what_else(folder)}")
     config = read_json(config_path)
     checkpoint = _open_weights(folder, config)
     generation = folder / "generation_config.json"
@@ -133,7 +133,7 @@ def _open_weights(folder: Path, config: dict[str, Any]) -> Checkpoint:
         pickled = PickleFolder(folder, config, sorted(set(wanted.values())))
         _check_index(folder / PICKLE_INDEX, wanted, pickled)
         return pickled
-    raise ClearheadError(f"{folder} has no weights: expected {SINGLE} or {INDEX}{_what_else(folder)}")
+    raise ClearheadError(f"{folder} has no weights: expected {SINGLE} or {INDEX}{what_else(folder)}")
 
 
 def _open_shards(folder: Path, config: dict[str, Any]) -> Checkpoint:
@@ -141,7 +141,7 @@ def _open_shards(folder: Path, config: dict[str, Any]) -> Checkpoint:
     files: list[SafetensorsFile] = []
     try:
         for path in sorted(set(wanted.values())):
-            files.append(SafetensorsFile(path))  # noqa: PERF401: those already open are closed when one is refused
+            files.append(SafetensorsFile(path))  # noqa: PERF401 (when one is refused, those before it are closed)
         checkpoint = SafetensorsFolder(folder, config, files)
         _check_index(folder / INDEX, wanted, checkpoint)
     except BaseException:
@@ -183,7 +183,7 @@ def _check_index(index: Path, wanted: dict[str, Path], checkpoint: Checkpoint) -
         raise ClearheadError(f"{index} puts {len(moved)} tensors in another file than they are in: {_few(found)}")
 
 
-def _what_else(folder: Path) -> str:
+def what_else(folder: Path) -> str:
     """What a folder has instead, as the end of an error message."""
     ggufs = sorted(path.name for path in folder.glob("*.gguf"))
     if ggufs:

@@ -21,7 +21,10 @@ PICKLED = [PICKLE, PICKLE_INDEX, "pytorch_model-*-of-*.bin"]
 
 def is_hub_id(source: str) -> bool:
     """Whether a text has the form of a Hub id."""
-    return HUB_ID.fullmatch(source) is not None and ".." not in source and "--" not in source
+    found = HUB_ID.fullmatch(source)
+    if found is None or ".." in source or "--" in source:
+        return False
+    return found["file"] is not None or not source.endswith((".gguf", ".safetensors", ".bin"))
 
 
 def hub_path(source: str, revision: str | None = None, token: str | None = None) -> Path:
@@ -34,6 +37,8 @@ def hub_path(source: str, revision: str | None = None, token: str | None = None)
     folder = _snapshot(source, [*SIDECARS, *WEIGHTS], revision, token)
     if not any((folder / name).exists() for name in (SINGLE, INDEX)):
         folder = _snapshot(source, [*SIDECARS, *PICKLED], revision, token)
+    if not any((folder / name).exists() for name in (SINGLE, INDEX, PICKLE, PICKLE_INDEX)):
+        raise ClearheadError(f"{source} has no safetensors or PyTorch weights{_ggufs(source, revision, token)}")
     return folder
 
 
@@ -55,6 +60,17 @@ def _gguf(repo: str, file: str, revision: str | None, token: str | None) -> Path
         return Path(hf_hub_download(repo, file, revision=revision, token=token))
     except Exception as problem:
         raise _translate(problem, f"{repo} (file {file})", revision) from problem
+
+
+def _ggufs(repo: str, revision: str | None, token: str | None) -> str:
+    """The GGUF files of a repository, as the end of an error message: empty when it has none, or offline."""
+    from huggingface_hub import list_repo_files
+
+    try:
+        found = [file for file in list_repo_files(repo, revision=revision, token=token) if file.endswith(".gguf")]
+    except Exception as problem:
+        return f" in the local cache ({_translate(problem, repo, revision)})"
+    return f". It has GGUF files: give one of them, such as {repo}/{found[0]}" if found else " on the Hub"
 
 
 def _translate(problem: Exception, repo: str, revision: str | None) -> Exception:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import os
+import secrets
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -58,7 +58,7 @@ def shipped_file(name: str) -> Path:
 
 def _assemble(parts: list[Path], target: Path, expected: str) -> None:
     """Join the parts under a name of this process's own, check them, and only then take the final name."""
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
     try:
         with temporary.open("wb") as out:
             found = _join(parts, out)

@@ -13,7 +13,7 @@ from clearhead.checkpoints.gguf_header import MAGIC
 from clearhead.checkpoints.hub import hub_path, is_hub_id
 from clearhead.checkpoints.mapped import LFS_POINTER, refuse_lfs_pointer
 from clearhead.checkpoints.shipped import SHIPPED, shipped_file
-from clearhead.errors import ClearheadError
+from clearhead.errors import ClearheadError, UsageError
 
 
 def open_checkpoint(source: str | Path, revision: str | None = None, token: str | None = None) -> Checkpoint:
@@ -25,18 +25,19 @@ def open_checkpoint(source: str | Path, revision: str | None = None, token: str 
     if not text.strip():
         raise ClearheadError("the source is empty. Give a folder, a .gguf file, a Hub id, or one of: " + _names())
     path = Path(text).expanduser()
+    if revision is not None and (path.exists() or text in SHIPPED):
+        raise UsageError(f"a revision ({revision}) can only be given with a Hub id, and {text} is on this machine")
     if path.exists():
         return _open_path(path)
     if text in SHIPPED:
         return GGUFCheckpoint(shipped_file(text))
     if isinstance(source, Path) or not is_hub_id(text):
-        raise ClearheadError(f"there is no file or folder {text}{_nearest(path)}")
+        raise ClearheadError(f"there is no file or folder {text}{_nearest(path) or '.'}")
     try:
         found = hub_path(text, revision, token)
     except ClearheadError as problem:
-        raise ClearheadError(
-            f"{text} is no file, folder or shipped model ({_names()}); {problem}{_nearest(path)}"
-        ) from (problem)
+        here = f"there is no file, folder or shipped model {text}{_nearest(path) or '.'}"
+        raise ClearheadError(f"{here} As a Hub id: {problem}") from problem
     return _open_path(found)
 
 

@@ -7,8 +7,8 @@ file replaces its predecessor in one step, weights before config.json.
 from __future__ import annotations
 
 import json
-import os
 import re
+import secrets
 import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -38,14 +38,15 @@ def write_checkpoint(
     folder = Path(folder).expanduser()
     if folder.exists() and not folder.is_dir():
         raise ClearheadError(f"{folder} is a file; give a folder to save in")
-    temporary = folder.parent / f".{folder.name}.{os.getpid()}.tmp"
+    # Inside the folder when there is one: beside it may be another disk.
+    temporary = (folder if folder.exists() else folder.parent) / f".{folder.name}.{secrets.token_hex(4)}.tmp"
     try:
         temporary.mkdir(parents=True)
+        text = json.dumps(dict(config), indent=2, ensure_ascii=False) + "\n"
+        (temporary / "config.json").write_text(text, encoding="utf-8")
         weights = _write_weights(temporary, tensors, max_shard_bytes)
         for name, content in (sidecar_files or {}).items():
             _write_sidecar(temporary / _plain(name), content)
-        text = json.dumps(dict(config), indent=2, ensure_ascii=False) + "\n"
-        (temporary / "config.json").write_text(text, encoding="utf-8")
         _put_in_place(temporary, folder, weights)
     except OSError as problem:
         raise ClearheadError(f"{folder} can't be written: {problem.strerror or problem}") from problem
@@ -63,6 +64,7 @@ def _write_weights(folder: Path, tensors: Iterable[tuple[str, Tensor]], limit: i
     def flush() -> None:
         path = folder / f"part-{len(files)}"
         _save(shard, path)
+        path.chmod((folder / "config.json").stat().st_mode)  # the library lets no one else read it
         files.append((path, list(shard)))
         shard.clear()
 
