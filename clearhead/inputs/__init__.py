@@ -1,0 +1,1 @@
+"""What turns text and conversations into token ids, and back."""
