@@ -106,7 +106,7 @@ def glances_of(layer: int, pattern_HTS: Tensor) -> list[Glance]:
 
 
 class Survey:
-    """Taps that take a glance at every head and keep the pattern of the most striking one alone, for long texts' sake."""
+    """Taps that take a glance at every head and keep the pattern of the most striking one alone."""
 
     def __init__(self) -> None:
         self.glances: tuple[Glance, ...] = ()

@@ -6,6 +6,9 @@ import unicodedata
 
 from rich.cells import cell_len, set_cell_size
 
+SPACE, NEWLINE = "\N{MIDDLE DOT}", "\N{RETURN SYMBOL}"
+"""The marks that `clearhead.inputs` writes too."""
+
 
 def visible(piece: str) -> str:
     """A token with nothing in it that a screen would swallow or obey.
@@ -19,20 +22,18 @@ def visible(piece: str) -> str:
         text = "\N{DOTTED CIRCLE}" + text
     body = text.strip(" ")
     if not body:
-        return "\N{OPEN BOX}" * len(text) or "\N{EMPTY SET}"
+        return SPACE * len(text) or "\N{EMPTY SET}"
     lead, tail = len(text) - len(text.lstrip(" ")), len(text) - len(text.rstrip(" "))
-    return "\N{OPEN BOX}" * lead + body + "\N{OPEN BOX}" * tail
+    return SPACE * lead + body + SPACE * tail
 
 
 def _escape(char: str) -> str:
-    return {"\n": "\N{DOWNWARDS ARROW WITH CORNER LEFTWARDS}", "\t": "\N{RIGHTWARDS ARROW TO BAR}"}.get(
-        char, char.encode("unicode_escape", "surrogatepass").decode("ascii")
-    )
+    return {"\n": NEWLINE}.get(char, char.encode("unicode_escape", "surrogatepass").decode("ascii"))
 
 
 def bare(label: str) -> str:
     """A token without the marks of the spaces around it, for use within a sentence."""
-    return label.strip("\N{OPEN BOX}\N{LOWER ONE EIGHTH BLOCK}\N{MIDDLE DOT}") or label
+    return label.strip(SPACE) or label
 
 
 def shorten(label: str, columns: int) -> str:

@@ -7,6 +7,7 @@ from functools import lru_cache
 
 from PIL import Image, ImageDraw, ImageFont
 
+from clearhead.lens.views.labels import NEWLINE, SPACE
 from clearhead.lens.views.palette import BAR, PAPER, RGB, colour, ink
 from clearhead.lens.views.sheet import Sheet, Word, text_width
 
@@ -16,7 +17,7 @@ _FONTS = {
     "wide": ("NotoSansCJK-Regular.ttc", "wqy-microhei.ttc", "Arial Unicode.ttf", "PingFang.ttc", "msyh.ttc"),
 }
 """Fonts to look for, by the names they have on Linux, macOS and Windows."""
-_STAND_INS = {"␣": "_", "▁": "_", "→": "->", "←": "<-", "↵": "\\n", "⇥": "\\t", "…": "...", "∅": "()", "·": "."}
+_STAND_INS = {SPACE: ".", NEWLINE: "\\n", "\N{EMPTY SET}": "()", "\N{HORIZONTAL ELLIPSIS}": "..."}
 _MOST_PIXELS = 60_000_000
 
 Font = ImageFont.FreeTypeFont | ImageFont.ImageFont

@@ -38,12 +38,14 @@ def cell(weight: float, columns: int, theme: Theme | None) -> tuple[str, Style]:
     return _BLOCKS[round(level(weight) / LEVELS * (len(_BLOCKS) - 1))] * columns, Style.null()
 
 
-def attention_map(pattern_TS: Tensor, labels: Sequence[str], *, width: int, theme: Theme | None) -> Group:
+def attention_map(
+    pattern_TS: Tensor, labels: Sequence[str], *, width: int, theme: Theme | None, key: bool = True
+) -> Group:
     """A row a token, a cell a token looked at, in at most `width` columns.
 
     pattern_TS: (T, T), rows sum to one. labels: T readable tokens. theme None: no colour. A causal pattern is drawn as
     a staircase with each token at the end of its row, which is also the top of its own column. A text too long for the
-    width is cut to its last tokens, and the column "…" holds what they gave to the rest.
+    width is cut to its last tokens, and the column "…" holds what they gave to the rest. key: with a legend below.
     """
     names = [shorten(label, _LABEL) for label in labels]
     n = len(names)
@@ -58,7 +60,7 @@ def attention_map(pattern_TS: Tensor, labels: Sequence[str], *, width: int, them
     triangle = is_triangle(pattern_TS)
     draw = _staircase if triangle else _square
     rows += draw(grid, names, columns, theme, cut=n - shown)
-    return Group(*rows, legend(theme, columns, triangle=triangle))
+    return Group(*rows, *([legend(theme, columns, triangle=triangle)] if key else []))
 
 
 def _index_width(n: int) -> int:
@@ -110,16 +112,17 @@ def _square(grid: Tensor, names: Sequence[str], columns: int, theme: Theme | Non
 
 def legend(theme: Theme | None, columns: int, *, triangle: bool) -> Text:
     """What the colours, blocks or numbers mean, and how to read the map."""
-    line = Text().append("percent", DIM)
+    line = Text()
     steps = (0.0, 0.02, 0.05, 0.1, 0.2, 0.4, 0.7, 1.0)
     if theme is not None:
-        line.append(" ")
         for weight in steps:
             line.append(f"{100 * weight:.0f}".rjust(3) + " ", cell(weight, 4, theme)[1])
+        line.append(" percent\n", DIM)
     elif columns < 3:
-        line.append("".join(f"  {cell(weight, 1, None)[0]} {100 * weight:.0f}" for weight in steps), DIM)
+        scale = "".join(f"{cell(weight, 1, None)[0]} {100 * weight:.0f}  " for weight in steps[1:])
+        line.append(scale + "percent\n", DIM)
     above = "the token at the top of its column" if triangle else "the token its column is numbered after"
-    return line.append(f"\nA row is what one token looks at, each cell {above}; it sums to 100.", DIM)
+    return line.append(f"A row is what one token looks at, each cell {above}, in percent.", DIM)
 
 
 def links(pattern_TS: Tensor, labels: Sequence[str], *, most: int = 3, rows: int = 40) -> Group:
