@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 from clearhead.errors import ClearheadError, UsageError
 
 if TYPE_CHECKING:
-    import torch
-
     from clearhead.cli.options import Loading
     from clearhead.model.transformer import Transformer
 
@@ -41,19 +39,12 @@ def busy(what: str) -> Iterator[None]:
         yield
 
 
-def torch_dtype(name: str | None) -> torch.dtype | None:
-    """`torch.bfloat16` for "bfloat16"; None stays None."""
-    import torch
-
-    return None if name is None else {d: getattr(torch, d) for d in ("float32", "bfloat16", "float16")}[name]
-
-
 def load(source: str, how: Loading) -> Transformer:
     """The model, with a spinner while torch starts and the weights are read."""
     with busy(f"loading {source}"):
         import clearhead
 
-        model: Transformer = clearhead.load(source, dtype=torch_dtype(how.dtype), device=how.device)
+        model: Transformer = clearhead.load(source, dtype=how.dtype, device=how.device)
     return model
 
 

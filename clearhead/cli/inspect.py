@@ -34,29 +34,26 @@ def run(options: Options) -> None:
 
 
 def collect(source: str) -> dict[str, Any]:
-    """All that is shown, as plain values. Weights are never read: the model is built without memory for them."""
-    import torch
-
+    """All that is shown, as plain values. No weights are read: the model is built without memory for them."""
     from clearhead.checkpoints import open_checkpoint
-    from clearhead.checkpoints.load import config_of
+    from clearhead.checkpoints.load import blueprint
     from clearhead.model.describe import describe
-    from clearhead.model.transformer import Transformer
 
     with open_checkpoint(source) as checkpoint:
-        config = config_of(checkpoint)
-        with torch.device("meta"):
-            description = describe(Transformer(config))
+        plan = blueprint(checkpoint)
+        description = describe(plan.model)
         return {
             "source": source,
             "file": checkpoint.where,
             "format": checkpoint.format,
+            "family": plan.origin.family.model_type,
             "facts": description.facts,
             "parameters": description.n_parameters,
             "stored": stored(checkpoint),
             "layers": [line.split(": ", 1)[1] for line in description.layers],
             "parts": parts(description),
-            "memory": memory(config, description),
-            "config": asdict(config),
+            "memory": memory(plan.model.config, description),
+            "config": asdict(plan.model.config),
         }
 
 
@@ -135,6 +132,7 @@ def tables(found: dict[str, Any]) -> Iterator[str]:
 def summary(found: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     yield "source", found["source"]
     yield "file", f"{found['file']} ({found['format']})"
+    yield "family", found["family"]
     yield from found["facts"].items()
     yield "parameters", f"{found['parameters']:,}"
     yield "stored as", ", ".join(f"{dtype} ({row['tensors']} tensors)" for dtype, row in found["stored"].items())

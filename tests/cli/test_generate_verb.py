@@ -8,7 +8,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
 
 from clearhead.cli import main
 
@@ -16,7 +15,7 @@ from clearhead.cli import main
 def test_it_streams(calls: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["generate", "m", "The keys", "--dtype", "bfloat16"]) == 0
     assert capsys.readouterr().out == " one two\n"
-    assert calls.loaded == [{"source": "m", "dtype": torch.bfloat16, "device": "cpu"}]
+    assert calls.loaded == [{"source": "m", "dtype": "bfloat16", "device": "cpu"}]
     assert calls.asked[0][0] == "The keys"
 
 
