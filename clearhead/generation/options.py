@@ -1,0 +1,240 @@
+"""What a caller may ask of `generate` and `stream`: flat keywords, checked and gathered into small records.
+
+An option marked "a row" takes one value for all prompts, or a list with one for each.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast
+
+import torch
+from torch import Tensor
+
+from clearhead.config import record
+from clearhead.errors import UsageError
+
+if TYPE_CHECKING:
+    from clearhead.generation.kept import Kept
+
+Overflow = Literal["refuse", "cut_left"]
+
+
+class Options(TypedDict, total=False):
+    """The keywords of `generate` and `stream`. All may be left out."""
+
+    max_new_tokens: int | Sequence[int]
+    """At most so many new tokens, a row; 64. The end is then "length"."""
+    max_text: int | None
+    """At most so many characters of new text. The end is then "budget"."""
+    stop: str | Sequence[str]
+    """Texts that end the answer and are not part of it, however the tokens cut them. The end is then "stop"."""
+    stop_tokens: Sequence[int] | None
+    """Token ids that end the answer. None: the model's own, `end_tokens(model)`. A list replaces those; () is none."""
+    overflow: Overflow
+    """A prompt longer than the model's window is an error ("refuse"), or loses its oldest tokens ("cut_left")."""
+
+    temperature: float | Sequence[float]
+    """0 takes the best token, 1 draws from the model's own distribution; a row. Unset, it is 1 when top_k, top_p,
+    min_p or seed is given, else 0."""
+    top_k: int | Sequence[int]
+    """Draw among the best k tokens, a row; 0 is off."""
+    top_p: float | Sequence[float]
+    """Draw among the best tokens that together have this probability, a row; 1 is off."""
+    min_p: float | Sequence[float]
+    """Draw among tokens at least this much as likely as the best one, a row; 0 is off."""
+    seed: int | Sequence[int] | None
+    """The same seed gives the same text, a row. Distinct prompts of a batch get what each gets alone; a prompt that
+    stands in it several times gets a different text each time. None: another text every time."""
+    repetition_penalty: float | Sequence[float]
+    """Above 1, tokens already in prompt or answer are less likely (CTRL), a row; 1 is off."""
+    presence_penalty: float | Sequence[float]
+    """Taken off the score of every token already in the answer (OpenAI), a row; 0 is off."""
+    frequency_penalty: float | Sequence[float]
+    """Taken off a token's score for each time it is in the answer (OpenAI), a row; 0 is off."""
+    logit_bias: Mapping[int, float]
+    """Added to the scores of these token ids; minus infinity forbids one."""
+
+    logprobs: bool
+    """Report the log-probability of each new token under the model itself, before any setting above."""
+    top_logprobs: int
+    """Report also the so many likeliest tokens at each place."""
+    present: Tensor | None
+    """For a prompt that is a tensor: True where there is a token, False where there is padding, on any side."""
+    state: Kept | None
+    """Continue a kept text: the `state` of a result made with keep=True. The prompt is what follows, or empty."""
+    keep: bool
+    """Keep the model's memory in `Result.state`, to continue from."""
+    prefill_chunk: int
+    """Read the prompt in pieces of so many tokens; 512. It bounds memory and changes no number."""
+    backend: str
+    """The attention kernel; "auto"."""
+
+
+@record
+class SamplingConfig:
+    """How one row's tokens are drawn; see `Options`."""
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    seed: int = 0
+
+
+@record
+class PenaltyConfig:
+    """What is added to or taken from one row's scores first; see `Options`."""
+
+    repetition: float = 1.0
+    presence: float = 0.0
+    frequency: float = 0.0
+    bias: Mapping[int, float] | None = None
+
+    @property
+    def counts(self) -> bool:
+        """Whether tokens have to be counted."""
+        return self.repetition != 1 or self.presence != 0 or self.frequency != 0
+
+
+@record
+class Limits:
+    """What ends one row; see `Options`."""
+
+    max_new_tokens: int = 64
+    max_text: int | None = None
+    stop: tuple[str, ...] = ()
+    stop_tokens: tuple[int, ...] | None = None
+    overflow: Overflow = "refuse"
+
+
+@record
+class RowConfig:
+    """All that holds for one row."""
+
+    sampling: SamplingConfig = SamplingConfig()
+    penalties: PenaltyConfig = PenaltyConfig()
+    limits: Limits = Limits()
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RunConfig:
+    """All that holds for the whole call; see `Options`."""
+
+    logprobs: bool = False
+    top_logprobs: int = 0
+    present: Tensor | None = None
+    state: Kept | None = None
+    keep: bool = False
+    prefill_chunk: int = 512
+    backend: str = "auto"
+
+
+def check_names(options: Mapping[str, Any]) -> None:
+    """Refuse an option there is not, naming the nearest one."""
+    known = list(Options.__annotations__)
+    for name in options:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
+            hint = f"did you mean {near[0]}?" if near else "there are " + ", ".join(known)
+            raise UsageError(f"generate has no option {name}; {hint}")
+
+
+def read_run(options: Options) -> RunConfig:
+    """The options of the whole call."""
+    run = RunConfig(**{name: options[name] for name in RunConfig.__annotations__ if name in options})  # type: ignore[literal-required]
+    if not isinstance(run.top_logprobs, int) or run.top_logprobs < 0:
+        raise UsageError(f"top_logprobs is {run.top_logprobs}; it must be 0 or more")
+    if not isinstance(run.prefill_chunk, int) or run.prefill_chunk < 1:
+        raise UsageError(f"prefill_chunk is {run.prefill_chunk}; it must be 1 or more")
+    return run
+
+
+def read_rows(options: Options, n_rows: int) -> list[RowConfig]:
+    """The options of each of `n_rows` rows, checked."""
+    sampled = any(options.get(name) is not None for name in ("top_k", "top_p", "min_p", "seed"))
+    temperature = _per_row(options, "temperature", n_rows, 1.0 if sampled else 0.0, least=0.0)
+    top_k = _per_row(options, "top_k", n_rows, 0, least=0, whole=True)
+    top_p = _per_row(options, "top_p", n_rows, 1.0, least=0.0, most=1.0)
+    min_p = _per_row(options, "min_p", n_rows, 0.0, least=0.0, most=1.0)
+    seed = _seeds(options, n_rows)
+    repetition = _per_row(options, "repetition_penalty", n_rows, 1.0, least=1e-3)
+    presence = _per_row(options, "presence_penalty", n_rows, 0.0)
+    frequency = _per_row(options, "frequency_penalty", n_rows, 0.0)
+    max_new = _per_row(options, "max_new_tokens", n_rows, 64, least=0, whole=True)
+    shared = _shared_limits(options)
+    bias = options.get("logit_bias") or None
+    if bias is not None and any(math.isnan(value) for value in bias.values()):
+        raise UsageError("logit_bias holds a value that is not a number")
+    return [
+        RowConfig(
+            sampling=SamplingConfig(
+                temperature=temperature[i], top_k=int(top_k[i]), top_p=top_p[i], min_p=min_p[i], seed=seed[i]
+            ),
+            penalties=PenaltyConfig(repetition=repetition[i], presence=presence[i], frequency=frequency[i], bias=bias),
+            limits=Limits(max_new_tokens=int(max_new[i]), **shared),
+        )
+        for i in range(n_rows)
+    ]
+
+
+def _shared_limits(options: Options) -> dict[str, Any]:
+    stop = options.get("stop") or ()
+    stop = (stop,) if isinstance(stop, str) else tuple(stop)
+    if not all(isinstance(text, str) and text for text in stop):
+        raise UsageError(f"stop is {stop!r}; each stop must be a text of at least one character")
+    max_text = options.get("max_text")
+    if max_text is not None and max_text < 1:
+        raise UsageError(f"max_text is {max_text}; it must be 1 or more characters")
+    ids = options.get("stop_tokens")
+    if ids is not None and not all(isinstance(i, int) and i >= 0 for i in ids):
+        raise UsageError(f"stop_tokens is {ids!r}; it must be a list of token ids")
+    overflow = options.get("overflow", "refuse")
+    if overflow not in ("refuse", "cut_left"):
+        raise UsageError(f'overflow is {overflow!r}; it must be "refuse" or "cut_left"')
+    return {
+        "max_text": max_text,
+        "stop": stop,
+        "stop_tokens": None if ids is None else tuple(ids),
+        "overflow": overflow,
+    }
+
+
+def _seeds(options: Options, n_rows: int) -> list[int]:
+    """A seed a row. Without one, each row gets its own from torch's generator, so `torch.manual_seed` still rules."""
+    if options.get("seed") is None:
+        return cast("list[int]", torch.randint(2**62, (n_rows,)).tolist())
+    return [int(seed) for seed in _per_row(options, "seed", n_rows, 0, whole=True)]
+
+
+def _per_row(
+    options: Options,
+    name: str,
+    n_rows: int,
+    default: float,
+    least: float = -math.inf,
+    most: float = math.inf,
+    *,
+    whole: bool = False,
+) -> list[Any]:
+    """One checked number a row."""
+    given: Any = options.get(name)
+    if given is None:
+        given = default
+    values = list(given) if isinstance(given, (list, tuple)) else [given] * n_rows
+    if len(values) != n_rows:
+        raise UsageError(f"{name} has {len(values)} values for {n_rows} prompts: give one for all, or one for each")
+    for value in values:
+        is_number = isinstance(value, int if whole else (int, float)) and not isinstance(value, bool)
+        if not is_number or not math.isfinite(value) or not least <= value <= most:
+            kind = "a whole number" if whole else "a number"
+            limits = (
+                ""
+                if least == -math.inf
+                else f" of at least {least:g}" + (f" and at most {most:g}" if most < math.inf else "")
+            )
+            raise UsageError(f"{name} is {value!r}; it must be {kind}{limits}")
+    return values
