@@ -1,4 +1,4 @@
-# make demo | test | check | bench. Each makes .venv when it is missing, and installs again when what it installs changed.
+# make demo [TEXT="A sentence"] | test | check | bench. Each makes .venv when it is missing, and installs again when what it installs changed.
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
@@ -6,7 +6,7 @@ INSTALLED := .venv/.installed
 .PHONY: demo test check lint bench install
 
 demo: $(INSTALLED)
-	$(BIN)/python -m clearhead.lens.demo
+	$(BIN)/python -m clearhead.lens.demo $(if $(TEXT),'$(subst ','\'',$(TEXT))')
 
 test: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
