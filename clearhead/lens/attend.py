@@ -25,7 +25,8 @@ def attention_report(
     """Where `model` looks in `text`, from one pass.
 
     layer and head: that head's pattern, the very numbers of `clearhead.look`. A layer alone: the mean over its heads.
-    Neither: of all heads, the one that looks hardest from the last token at one token other than the first and itself.
+    Neither: of all heads, the one that looks hardest from the last token at a single earlier one. The first token,
+    where heads rest, and the one just before, where many always look, do not count.
     text: one text or one row of ids. top: how many next tokens to list.
 
     Raises:
@@ -48,8 +49,8 @@ def attention_report(
         pattern_TS, glances, best = survey.pattern_TS, survey.glances, survey.best
         layer, head = best.layer, best.head
         why = (
-            f"Of {len(glances)} heads, the one that looks hardest at a single token from the last one, leaving out the"
-            " first token and itself. Choose with --layer and --head."
+            f"Of {len(glances)} heads, the one that looks hardest from the last token at a single one further back,"
+            " leaving out the very first. Choose with --layer and --head."
         )
     names = [visible(name) for name in labels(model, call.tokens_BT)[0]]
     return AttentionReport(
@@ -96,13 +97,17 @@ def _one_layer(model: Transformer, call: Arguments, layer: int) -> tuple[Tensor,
 
 
 def glances_of(layer: int, pattern_HTS: Tensor) -> list[Glance]:
-    """Where each head's last token looks most; the first token and the last stand aside where there are others."""
-    last_HS = pattern_HTS[:, -1].clone()
-    if last_HS.shape[1] > 2:
-        last_HS[:, 0] = last_HS[:, -1] = -1
-    weights, keys = last_HS.max(dim=1)
+    """Where each head's last token looks most, further back than its neighbour and the first token left out."""
+    candidates = further_back(pattern_HTS.shape[-1])
+    weights, keys = pattern_HTS[:, -1, candidates].max(dim=1)
+    keys = keys + candidates.start
     pairs = zip(weights.tolist(), keys.tolist(), strict=True)
     return [Glance(layer, head, key, weight) for head, (weight, key) in enumerate(pairs)]
+
+
+def further_back(n: int) -> slice:
+    """Of n tokens, those that tell most of what the last one looks for: not the first, nor itself or its neighbour."""
+    return slice(1, n - 2) if n > 3 else slice(0, n)
 
 
 class Survey:

@@ -14,7 +14,7 @@ from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from clearhead.errors import ClearheadError
-from clearhead.lens.views.labels import bare, visible
+from clearhead.lens.views.labels import bare, names, visible
 from clearhead.lens.views.screen import theme_of
 from clearhead.lens.views.terminal import BOLD, DIM, attention_map, bars, legend
 
@@ -58,9 +58,7 @@ def show(console: Console, sentence: str) -> None:
 
     seen = look(model, sentence, PATTERNS)
     _expected(console, model, sentence, seen)
-    if len(seen.tokens[0]) > 2:
-        _looked(console, sentence, seen)
-    _more(console, sentence)
+    _more(console, sentence, *_looked(console, sentence, seen))
 
 
 def _load(console: Console) -> Transformer:
@@ -85,35 +83,42 @@ def _continue(console: Console, model: Transformer, sentence: str) -> None:
 
 
 def _expected(console: Console, model: Transformer, sentence: str, seen: Seen) -> None:
-    """The likeliest next tokens; for the sentence of this demo, the rival verb among them in any case."""
+    """The likeliest next tokens; for the sentence of this demo, both rival verbs among them in any case."""
     from clearhead.lens.attend import next_tokens
 
     console.print(Text("\nWhat it expected next", style=BOLD))
-    likely = [(token.text, token.probability) for token in next_tokens(model, seen.output, 8)]
-    if sentence == SENTENCE and model.tokenizer is not None:
-        shares_V = seen.output[0, -1].float().softmax(-1)
-        for rival in RIVALS:
-            token = model.tokenizer.encode(sentence + rival)[-1]
-            name = visible(model.tokenizer.pieces([token])[0])
-            if name not in [text for text, _ in likely]:
-                likely.append((name, float(shares_V[token])))
-    names, shares = zip(*likely, strict=True)
-    console.print(bars(names, shares, width=console.width, theme=theme_of(console)))
+    likely = {token.text: token.probability for token in next_tokens(model, seen.output, 8)}
+    rivals = _rivals(model, sentence, seen) if sentence == SENTENCE else {}
+    likely |= rivals
+    console.print(bars(list(likely), list(likely.values()), width=console.width, theme=theme_of(console)))
+    if rivals:
+        (many, likelier), (one, less) = rivals.items()
+        many, one = f"“{bare(many)}”", f"“{bare(one)}”"
+        line = Text().append(f"{many} goes with keys, {one} with the nearer cabinet: ", DIM)
+        console.print(line.append(f"{many} is {likelier / less:.1f} times as likely"))
 
 
-def _looked(console: Console, sentence: str, seen: Seen) -> None:
-    """The heads that look most at one token from the last one."""
+def _rivals(model: Transformer, sentence: str, seen: Seen) -> dict[str, float]:
+    """The first token of either way to go on, and how likely it is."""
+    assert model.tokenizer is not None
+    shares_V = seen.output[0, -1].float().softmax(-1)
+    tokens = [model.tokenizer.encode(sentence + rival)[-1] for rival in RIVALS]
+    return {visible(model.tokenizer.pieces([token])[0]): float(shares_V[token]) for token in tokens}
+
+
+def _looked(console: Console, sentence: str, seen: Seen) -> tuple[int, int]:
+    """The heads that look most at one token from the last one; gives the layer and number of the first of them."""
     labels = seen.labels()
-    last = len(labels) - 1
+    words, last = names(labels), len(labels) - 1
     # (heads of all layers, tokens): what each looks at from the last token.
     rows = {(name, head): row for name in seen for head, row in enumerate(seen.pattern(name)[:, -1].tolist())}
     key = _choose(sentence, labels, list(rows.values()))
     best = sorted(rows, key=lambda place: -rows[place][key])[:HEADS]
     console.print(
         Text(f"\nWhere it looked: of {len(rows)} heads, the {len(best)} that look most at ")
-        .append(bare(labels[key]), BOLD)
+        .append(words[key], BOLD)
         .append(" from ")
-        .append(bare(labels[last]), BOLD)
+        .append(words[last], BOLD)
         .append("\n")
     )
     theme = theme_of(console)
@@ -121,8 +126,7 @@ def _looked(console: Console, sentence: str, seen: Seen) -> None:
     width = console.width // HEADS - 2 if side_by_side else console.width
     maps: list[RenderableType] = []
     for name, head in best:
-        layer = name.split(".")[1]
-        title = Text().append(f"layer {layer}, head {head}", BOLD).append(f"   {bare(labels[key])} ")
+        title = Text().append(f"layer {_layer(name)}, head {head}", BOLD).append(f"   {words[key]} ")
         title.append(f"{rows[name, head][key]:.2f}", BOLD)
         drawing = attention_map(seen.pattern(name)[head], labels, width=width, theme=theme, key=False)
         maps.append(Group(title, drawing, *([] if side_by_side else [Text()])))
@@ -131,23 +135,29 @@ def _looked(console: Console, sentence: str, seen: Seen) -> None:
     else:
         console.print(*maps, sep="\n", soft_wrap=True)
     console.print(legend(theme, 3, triangle=True))
+    return _layer(best[0][0]), best[0][1]
+
+
+def _layer(address: str) -> int:
+    return int(address.split(".")[1])
 
 
 def _choose(sentence: str, labels: list[str], rows: list[list[float]]) -> int:
-    """The token to ask about: the keys; in another sentence, what all heads together look at most, ends left out."""
-    names = [bare(label) for label in labels]
-    if sentence == SENTENCE and LOOKED_AT in names:
-        return names.index(LOOKED_AT)
+    """The token to ask about: the keys; in another sentence, what all heads together look at most, further back."""
+    words = [bare(label) for label in labels]
+    if sentence == SENTENCE and LOOKED_AT in words:
+        return words.index(LOOKED_AT)
+    from clearhead.lens.attend import further_back
+
     totals = [sum(row[key] for row in rows) for key in range(len(labels))]
-    return max(range(1, len(labels) - 1), key=totals.__getitem__)
+    return max(range(len(labels))[further_back(len(labels))], key=totals.__getitem__)
 
 
-def _more(console: Console, sentence: str) -> None:
+def _more(console: Console, sentence: str, layer: int, head: int) -> None:
     console.print(Text("\nGo on", style=BOLD))
     for line in (
         'make demo TEXT="The trophy did not fit in the suitcase because it was too"',
-        f'clearhead look {MODEL} "{sentence}"',
-        f'clearhead look {MODEL} "{sentence}" --layer 5 --head 0 --save map.html',
+        f'clearhead look {MODEL} "{sentence}" --layer {layer} --head {head} --save map.html',
         f'clearhead generate {MODEL} "{sentence}"',
     ):
         console.print(Text(f"  {line}", style=DIM), soft_wrap=True)

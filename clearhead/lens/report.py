@@ -30,7 +30,7 @@ class NextToken(NamedTuple):
 
 
 class Glance(NamedTuple):
-    """Where a head's last token looks most, besides the first token (where heads rest) and itself."""
+    """Where a head's last token looks most, further back than its neighbour, the first token left out."""
 
     layer: int
     head: int

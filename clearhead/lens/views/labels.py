@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import unicodedata
+from collections import Counter
+from collections.abc import Sequence
 
 from rich.cells import cell_len, set_cell_size
 
 SPACE, NEWLINE = "\N{MIDDLE DOT}", "\N{RETURN SYMBOL}"
 """The marks that `clearhead.inputs` writes too."""
+
+
+_SMALL = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 
 
 def visible(piece: str) -> str:
@@ -34,6 +39,16 @@ def _escape(char: str) -> str:
 def bare(label: str) -> str:
     """A token without the marks of the spaces around it, for use within a sentence."""
     return label.strip(SPACE) or label
+
+
+def names(labels: Sequence[str], columns: int = 18) -> list[str]:
+    """Tokens as words of a sentence, short; one that occurs more than once carries its place as a small number."""
+    words = [bare(label) for label in labels]
+    often = Counter(words)
+    return [
+        shorten(word, columns) + (str(place).translate(_SMALL) if often[word] > 1 else "")
+        for place, word in enumerate(words)
+    ]
 
 
 def shorten(label: str, columns: int) -> str:

@@ -9,6 +9,7 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from clearhead.lens.views.glances import glance_grid
+from clearhead.lens.views.labels import bare
 from clearhead.lens.views.palette import Theme
 from clearhead.lens.views.terminal import BOLD, DIM, attention_map, bars, links
 
@@ -39,7 +40,7 @@ def print_report(report: AttentionReport, console: Console | None = None) -> Non
     ]
     if report.glances:
         parts += [
-            _heading(f"Where each head looks from {labels[-1]}, besides the first token and itself"),
+            _heading(f"Where each head looks from {bare(labels[-1])}, further back than the token before it"),
             glance_grid(report.glances, labels, width=console.width, theme=theme),
         ]
     if report.next_tokens:

@@ -11,7 +11,7 @@ from rich.style import Style
 from rich.text import Text
 from torch import Tensor
 
-from clearhead.lens.views.labels import bare, shorten
+from clearhead.lens.views.labels import names, shorten
 from clearhead.lens.views.palette import BAR, LEVELS, Theme, colour, ink, level
 from clearhead.lens.views.pattern import is_triangle, last, strongest
 
@@ -47,19 +47,19 @@ def attention_map(
     a staircase with each token at the end of its row, which is also the top of its own column. A text too long for the
     width is cut to its last tokens, and the column "…" holds what they gave to the rest. key: with a legend below.
     """
-    names = [shorten(label, _LABEL) for label in labels]
-    n = len(names)
+    tags = [shorten(label, _LABEL) for label in labels]
+    n = len(tags)
     for columns in (4, 3, 2, 1):
-        if _needed(names, columns) <= width:
+        if _needed(tags, columns) <= width:
             break
-    shown = n if _needed(names, columns) <= width else max(1, width - _index_width(n) - 2 - _LABEL)
+    shown = n if _needed(tags, columns) <= width else max(1, width - _index_width(n) - 2 - _LABEL)
     grid = pattern_TS if shown == n else last(pattern_TS, shown)
     rows: list[RenderableType] = []
     if shown < n:
         rows.append(Text(f"the last {shown} of {n} tokens; column … adds up the {n - shown} before", style=DIM))
     triangle = is_triangle(pattern_TS)
     draw = _staircase if triangle else _square
-    rows += draw(grid, names, columns, theme, cut=n - shown)
+    rows += draw(grid, tags, columns, theme, cut=n - shown)
     return Group(*rows, *([legend(theme, columns, triangle=triangle)] if key else []))
 
 
@@ -67,10 +67,10 @@ def _index_width(n: int) -> int:
     return len(str(n - 1)) + 1
 
 
-def _needed(names: Sequence[str], columns: int) -> int:
-    widest = max((row + 1) * columns + 1 + cell_len(name) for row, name in enumerate(names))
-    square = len(names) * columns + 1 + max(cell_len(name) for name in names)
-    return _index_width(len(names)) + max(widest, square)
+def _needed(tags: Sequence[str], columns: int) -> int:
+    widest = max((row + 1) * columns + 1 + cell_len(name) for row, name in enumerate(tags))
+    square = len(tags) * columns + 1 + max(cell_len(name) for name in tags)
+    return _index_width(len(tags)) + max(widest, square)
 
 
 def _cells(row_S: list[float], columns: int, theme: Theme | None) -> Text:
@@ -80,21 +80,21 @@ def _cells(row_S: list[float], columns: int, theme: Theme | None) -> Text:
     return line
 
 
-def _staircase(grid: Tensor, names: Sequence[str], columns: int, theme: Theme | None, cut: int) -> list[Text]:
-    index = _index_width(len(names)) - 1
+def _staircase(grid: Tensor, tags: Sequence[str], columns: int, theme: Theme | None, cut: int) -> list[Text]:
+    index = _index_width(len(tags)) - 1
     rows = [Text(" " * (index + 1) + "…".rjust(min(columns, 3)), style=DIM)] if cut else []
     for place, values in enumerate(grid.tolist()):
         query = cut + place
         line = Text().append(f"{query:>{index}} ", DIM)
         line.append_text(_cells(values[: place + 1 + (cut > 0)], columns, theme))
-        rows.append(line.append(" " + names[query], BOLD if query == len(names) - 1 else ""))
+        rows.append(line.append(" " + tags[query], BOLD if query == len(tags) - 1 else ""))
     return rows
 
 
-def _square(grid: Tensor, names: Sequence[str], columns: int, theme: Theme | None, cut: int) -> list[Text]:
-    index = _index_width(len(names)) - 1
-    shown = range(cut, len(names))
-    label = max(cell_len(names[query]) for query in shown)
+def _square(grid: Tensor, tags: Sequence[str], columns: int, theme: Theme | None, cut: int) -> list[Text]:
+    index = _index_width(len(tags)) - 1
+    shown = range(cut, len(tags))
+    label = max(cell_len(tags[query]) for query in shown)
     # Digits above the columns: whole numbers where they fit, the last digits where they don't.
     heads = ["…"] * (cut > 0) + [str(key)[-max(1, min(columns, 4) - 1) :] for key in shown]
     rows = [
@@ -104,8 +104,8 @@ def _square(grid: Tensor, names: Sequence[str], columns: int, theme: Theme | Non
         )
     ]
     for query, values in zip(shown, grid.tolist(), strict=True):
-        name = names[query] + " " * (label - cell_len(names[query]) + 1)
-        line = Text().append(f"{query:>{index}} ", DIM).append(name, BOLD if query == len(names) - 1 else "")
+        name = tags[query] + " " * (label - cell_len(tags[query]) + 1)
+        line = Text().append(f"{query:>{index}} ", DIM).append(name, BOLD if query == len(tags) - 1 else "")
         rows.append(line.append_text(_cells(values, columns, theme)))
     return rows
 
@@ -128,14 +128,14 @@ def legend(theme: Theme | None, columns: int, *, triangle: bool) -> Text:
 def links(pattern_TS: Tensor, labels: Sequence[str], *, most: int = 3, rows: int = 40) -> Group:
     """The strongest links as a list, a line a token ("are ← keys 0.41, The 0.22"), the last `rows` of them."""
     shown = range(max(0, len(labels) - rows), len(labels))
-    names = {query: shorten(bare(labels[query]), _LABEL) for query in shown}
-    wide = max(cell_len(name) for name in names.values())
+    words = names(labels, _LABEL)
+    wide = max(cell_len(words[query]) for query in shown)
     lines = []
     for query in shown:
-        line = Text(" " * (wide - cell_len(names[query]))).append(names[query]).append(" ← ", DIM)
+        line = Text(" " * (wide - cell_len(words[query]))).append(words[query]).append(" ← ", DIM)
         found = strongest(pattern_TS, query, most)
         for place, link in enumerate(found):
-            name = "itself" if link.key == query else shorten(bare(labels[link.key]), _LABEL)
+            name = "itself" if link.key == query else words[link.key]
             line.append(", " if place else "", DIM)
             line.append(name, BOLD if link.weight >= STRONG else "").append(f" {link.weight:.2f}", DIM)
         lines.append(line if found else line.append("nothing", DIM))
@@ -144,9 +144,9 @@ def links(pattern_TS: Tensor, labels: Sequence[str], *, most: int = 3, rows: int
     return Group(*lines)
 
 
-def bars(names: Sequence[str], shares: Sequence[float], *, width: int, theme: Theme | None) -> Group:
+def bars(tokens: Sequence[str], shares: Sequence[float], *, width: int, theme: Theme | None) -> Group:
     """Shares between 0 and 1 as bars, one a line: name, bar, percent. The longest bar is the largest share."""
-    labels = [shorten(name, _LABEL) for name in names]
+    labels = [shorten(token, _LABEL) for token in tokens]
     wide = max((cell_len(label) for label in labels), default=0)
     room = max(8, min(40, width - wide - 12))
     top = max(shares, default=0.0) or 1.0

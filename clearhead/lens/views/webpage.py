@@ -7,6 +7,7 @@ from html import escape
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
+from clearhead.lens.views.labels import names
 from clearhead.lens.views.palette import BAR, LEVELS, PAPER, Theme, colour, hexadecimal, ink
 from clearhead.lens.views.pattern import is_triangle
 
@@ -20,8 +21,10 @@ def draw(report: AttentionReport) -> str:
     """A whole page, made from page.html beside this file."""
     triangle = is_triangle(report.pattern_TS)
     rows = report.pattern_TS.tolist()
+    tokens = [token.text for token in report.tokens]
     data = {
-        "tokens": [token.text for token in report.tokens],
+        "tokens": tokens,
+        "names": names(tokens),
         "rows": [
             [round(weight, 4) for weight in (row[: query + 1] if triangle else row)] for query, row in enumerate(rows)
         ],
