@@ -82,6 +82,7 @@ def read_gguf(metadata: Mapping[str, Any], where: str) -> Vocabulary:
         where=where,
         names=names,
         eos_ids=eos_ids,
+        size=len(found.tokens),
         templates=templates,
         files=lambda: _files(core, config, templates, eos_ids),
     )

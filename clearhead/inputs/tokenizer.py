@@ -64,6 +64,8 @@ class Tokenizer:
     @cached_property
     def vocab_size(self) -> int:
         """One more than the highest id."""
+        if self.vocabulary.size is not None:
+            return self.vocabulary.size
         return max(self.core.get_vocab(with_added_tokens=True).values(), default=-1) + 1
 
     def check_matches(self, vocab_size: int, where: str) -> None:

@@ -22,6 +22,8 @@ class Vocabulary:
     """The tokens that have a role: "bos_token" -> "<bos>". Some of ROLES."""
     eos_ids: tuple[int, ...]
     """The ids that end a text or a turn."""
+    size: int | None = None
+    """One more than the highest id, where that is known without counting."""
     templates: Mapping[str, str] = field(default_factory=dict)
     """Chat templates by name; a single one is "default"."""
     files: Callable[[], dict[str, bytes]]
