@@ -49,10 +49,7 @@ def read_folder(folder: Path) -> Vocabulary:
         what = "only tokenizer.model (SentencePiece's own format)" if (folder / "tokenizer.model").is_file() else "none"
         raise ClearheadError(f"{folder} has no tokenizer that clearhead reads: there is {what}. {REMEDY}")
     _add_missing(core, config, read_json(folder / "added_tokens.json"), names)
-    if core.post_processor is None or "add_bos_token" in config or "add_eos_token" in config:
-        begin = names.get("bos_token") if config.get("add_bos_token") else None
-        end = names.get("eos_token") if config.get("add_eos_token") else None
-        mark_ends(core, begin, end)
+    _mark_as_said(core, config, names)
     return Vocabulary(
         core=core,
         where=str(folder),
@@ -127,6 +124,18 @@ def _add_missing(core: Core, config: Mapping[str, Any], extra: Mapping[str, int]
                 f"{token.content!r} should be the token {i}, and is {core.token_to_id(token.content)}: "
                 f"tokenizer_config.json or added_tokens.json does not belong to this vocabulary. {REMEDY}"
             )
+
+
+def _mark_as_said(core: Core, config: Mapping[str, Any], names: Mapping[str, str]) -> None:
+    """Where the config says what goes around a text (`add_bos_token`, `add_eos_token`) and tokenizer.json does
+    otherwise, the config goes: it is what people edit. (`transformers` 5 then goes by tokenizer.json.)"""
+    bos, eos = names.get("bos_token"), names.get("eos_token")
+    around = core.encode("").tokens
+    marks = (bos is not None and bos in around[:1], eos is not None and eos in around[1 if bos == eos else 0 :])
+    said = (config.get("add_bos_token"), config.get("add_eos_token"))
+    wanted = [bool(mark if say is None else say) for mark, say in zip(marks, said, strict=True)]
+    if wanted != list(marks):
+        mark_ends(core, bos if wanted[0] else None, eos if wanted[1] else None)
 
 
 def _added(record: Mapping[str, Any]) -> AddedToken:
