@@ -48,10 +48,10 @@ def _tokens(model: Transformer, tokens: Any) -> Tensor:
             raise ClearheadError("this model was loaded without a tokenizer; give token ids instead of text")
         tokens = model.tokenizer.encode(tokens)
     ids = torch.as_tensor(tokens, device=model.device)
+    if ids.numel() == 0:
+        raise ClearheadError("there are no tokens to look at; give at least one")
     ids_BT = ids[None] if ids.dim() == 1 else ids
     if ids_BT.dim() != 2 or ids_BT.dtype.is_floating_point or ids_BT.dtype == torch.bool:
         kind = str(ids.dtype).removeprefix("torch.")
         raise ClearheadError(f"tokens must be ids of shape (T,) or (B, T), not {kind} {tuple(ids.shape)}")
-    if ids_BT.numel() == 0:
-        raise ClearheadError("there are no tokens to look at; give at least one")
     return ids_BT.long()

@@ -18,7 +18,7 @@ _FONTS = {
 }
 """Fonts to look for, by the names they have on Linux, macOS and Windows."""
 _STAND_INS = {SPACE: ".", NEWLINE: "\\n", "\N{EMPTY SET}": "()", "\N{HORIZONTAL ELLIPSIS}": "..."}
-_MOST_PIXELS = 60_000_000
+_MOST_PIXELS = 25_000_000
 
 Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 
@@ -36,7 +36,7 @@ def draw(sheet: Sheet, scale: float = 2.0) -> bytes:
     for word in sheet.words:
         _write(image, word, scale)
     out = io.BytesIO()
-    image.save(out, "PNG", optimize=True)
+    image.save(out, "PNG")
     return out.getvalue()
 
 
