@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Unpack, overload
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from torch import Tensor
 
 from clearhead.errors import ClearheadError, UsageError
 from clearhead.generation.decode import decode
 from clearhead.generation.options import Options, RunConfig, check_names, read_rows, read_run
-from clearhead.generation.prompts import Prompt, fit, read_prompt
+from clearhead.generation.prompts import Prompt, fit, read_prompt, window
 from clearhead.generation.result import Result, Stream
 from clearhead.generation.rows import Row
 
@@ -67,10 +69,18 @@ def end_tokens(model: Transformer) -> tuple[int, ...]:
     ids = set(model.config.ids.eos)
     if model.tokenizer is not None:
         ids |= set(model.tokenizer.eos_ids)
-    advised = getattr(model.origin, "generation_config", None) or {}
-    eos = advised.get("eos_token_id")
+    eos = _generation_config(model).get("eos_token_id")
     ids |= set(eos if isinstance(eos, list) else [] if eos is None else [eos])
     return tuple(sorted(ids))
+
+
+def _generation_config(model: Transformer) -> dict[str, Any]:
+    """What the checkpoint advises for generation, from the file it carried along."""
+    file = model.origin.sidecar_files.get("generation_config.json") if model.origin is not None else None
+    if isinstance(file, Path):
+        file = file.read_bytes() if file.exists() else None
+    advised: dict[str, Any] = json.loads(file) if file else {}
+    return advised
 
 
 @dataclass(frozen=True)
@@ -100,6 +110,7 @@ def _prepare(model: Transformer, prompt: Prompt, options: Options) -> _Job:
             prompts[0] = before.back_to(before.tokens) or []
         n_before = len(before.tokens)
     bos = tokenizer.bos_id if tokenizer is not None else model.config.ids.bos
+    context = window(model.config)
     own_ends = end_tokens(model)
     seen: Counter[tuple[int, ...]] = Counter()
     rows = []
@@ -107,13 +118,13 @@ def _prepare(model: Transformer, prompt: Prompt, options: Options) -> _Job:
         limits = config.limits
         if tokenizer is None and (limits.stop or limits.max_text is not None):
             raise ClearheadError("this model has no tokenizer, so no text to stop at: use stop_tokens, max_new_tokens")
-        ids = fit(ids, limits, context=model.config.context, n_before=n_before, bos=bos)
+        ids = fit(ids, limits, context=context, n_before=n_before, bos=bos)
         row = Row(
             config,
             ids,
             before=before,
             ends=own_ends if limits.stop_tokens is None else limits.stop_tokens,
-            room=model.config.context,
+            room=context,
             decoder=tokenizer.stream() if tokenizer is not None else None,
             stream=seen[tuple(ids)],
         )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from clearhead.config import DynamicScaling, RotaryConfig, TransformerConfig
 from clearhead.errors import ClearheadError, UsageError
 
 if TYPE_CHECKING:
@@ -74,6 +75,19 @@ def _first_token(model: Transformer) -> list[int]:
     if bos is None:
         raise ClearheadError("the prompt is empty and this model has no token to begin with; give at least one token")
     return [bos]
+
+
+def window(config: TransformerConfig) -> int | None:
+    """How many tokens a text may have: the length the model was made for, times the factor it stretches to where
+    its rotary frequencies follow the length ("dynamic" scaling, which begins where the trained length ends).
+    """
+    rotaries = (op.positions for op in (block.mixer.op for block in config.stack.blocks) if hasattr(op, "positions"))
+    factors = [
+        rotary.scaling.factor
+        for rotary in rotaries
+        if isinstance(rotary, RotaryConfig) and isinstance(rotary.scaling, DynamicScaling)
+    ]
+    return config.context if config.context is None else int(config.context * max(factors, default=1.0))
 
 
 def fit(ids: list[int], limits: Limits, *, context: int | None, n_before: int, bos: int | None) -> list[int]:
