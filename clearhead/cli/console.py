@@ -44,8 +44,21 @@ def load(source: str, how: Loading) -> Transformer:
     with busy(f"loading {source}"):
         import clearhead
 
+        _check_device(how.device)
         model: Transformer = clearhead.load(source, dtype=how.dtype, device=how.device)
     return model
+
+
+def _check_device(name: str) -> None:
+    """Put nothing at all on the device: whatever is wrong with it shows before anything is read."""
+    if name == "cpu":
+        return
+    import torch
+
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise ClearheadError(f"the device {name!r} can't be used here ({str(error).splitlines()[0]})") from None
 
 
 def print_json(value: Any) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
+import json
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -62,3 +64,42 @@ def stdin(monkeypatch: pytest.MonkeyPatch) -> Callable[[bytes], None]:
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data), encoding="utf-8"))
 
     return hold
+
+
+TEMPLATE = "{{ bos_token }}{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}assistant:"
+CONFIG = {
+    "vocab_size": 260,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 64,
+    "bos_token_id": 256,
+    "eos_token_id": 257,
+}
+
+
+@pytest.fixture(scope="session")
+def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random model of two layers whose tokens are bytes, as a folder in the Hub's layout."""
+    import torch
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+    from clearhead.families import family_of
+    from clearhead.model.transformer import Transformer
+
+    folder = tmp_path_factory.mktemp("models") / "tiny"
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    core = Tokenizer(models.BPE(vocab={letter: i for i, letter in enumerate(alphabet)}, merges=[]))
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    core.decoder = decoders.ByteLevel()
+    core.add_special_tokens([AddedToken(name, special=True) for name in ("<bos>", "<eos>")])
+    torch.manual_seed(1)
+    family = "llama"
+    config = family_of({"model_type": family}, "here").read(CONFIG, "here")
+    clearhead.save(Transformer(config), folder, family=family)
+    core.save(str(folder / "tokenizer.json"))
+    about = {"bos_token": "<bos>", "eos_token": "<eos>", "add_bos_token": True, "chat_template": TEMPLATE}
+    (folder / "tokenizer_config.json").write_text(json.dumps(about))
+    return folder
