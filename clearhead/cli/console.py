@@ -16,9 +16,14 @@ if TYPE_CHECKING:
 
 
 def prompt_or_stdin(prompt: str) -> str:
-    """The prompt itself; for "-", all of standard input less one newline at its end."""
-    if prompt != "-":
-        return prompt
+    """The prompt itself; for "-", all of standard input less one newline at its end. An empty one is refused."""
+    text = _stdin() if prompt == "-" else prompt
+    if not text:
+        raise ClearheadError("the prompt is empty; give at least one word")
+    return text
+
+
+def _stdin() -> str:
     if sys.stdin.isatty():
         raise UsageError('no prompt: give one after SOURCE, or pipe it in, as in `echo "Once upon" | clearhead ...`')
     try:

@@ -61,7 +61,7 @@ def test_json(calls: Any, capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize(
     ("piped", "prompt"),
-    [(b"a text\n", "a text"), (b"two\nlines\n\n", "two\nlines\n"), ("é ".encode(), "é "), (b"\r\n", "")],
+    [(b"a text\n", "a text"), (b"two\nlines\n\n", "two\nlines\n"), ("é ".encode(), "é "), (b" \r\n", " ")],
 )
 @pytest.mark.parametrize("args", [[], ["-"]])
 def test_standard_input_is_a_prompt(
@@ -78,6 +78,17 @@ def test_standard_input_that_is_no_text(
     stdin(b"ab\xff")
     assert main(["generate", "m"]) == 1
     assert "not UTF-8 text (byte 2)" in capsys.readouterr().err
+    assert not calls.loaded
+
+
+@pytest.mark.parametrize("verb", ["generate", "look"])
+@pytest.mark.parametrize("args", [[""], ["-"], []])
+def test_an_empty_prompt_is_refused(
+    verb: str, args: list[str], calls: Any, stdin: Callable[[bytes], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    stdin(b"\n")
+    assert main([verb, "m", *args]) == 1
+    assert capsys.readouterr().err == "clearhead: error: the prompt is empty; give at least one word\n"
     assert not calls.loaded
 
 
