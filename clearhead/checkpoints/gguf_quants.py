@@ -105,15 +105,19 @@ def _bits(packed: Tensor, width: int, group: int) -> Tensor:
     return out.bitwise_and_((1 << width) - 1)
 
 
-def _fifth_bits(packed: Tensor) -> Tensor:
-    """Four bytes a block as 32 bits, each in the place of value 16. (n, 32)
-
-    Looked up a byte at a time, eight results in one 64-bit number: four times as fast as shifting.
-    """
+def _fifth_bit_table() -> Tensor:
+    """For each byte, its eight bits as eight bytes of 0 or 16, in one 64-bit number. (256,)"""
     shifts = torch.arange(8, dtype=torch.uint8)
     bits = torch.arange(256, dtype=torch.uint8).unsqueeze(-1).bitwise_right_shift(shifts).bitwise_and_(1)
-    table = bits.bitwise_left_shift_(4).view(torch.int64).flatten()
-    return table[packed.int()].view(torch.uint8)
+    return bits.bitwise_left_shift_(4).view(torch.int64).flatten()
+
+
+FIFTH_BITS = _fifth_bit_table()
+
+
+def _fifth_bits(packed: Tensor) -> Tensor:
+    """Four bytes a block as 32 bits, each in the place of value 16. (n, 32). A table is faster than shifts."""
+    return torch.take(FIFTH_BITS, packed.long()).view(torch.uint8)
 
 
 def _signed(packed: Tensor, offset: int) -> Tensor:
