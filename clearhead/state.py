@@ -6,7 +6,7 @@ reaches. `State` is the model's: one layer state an address, and the positions o
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Int
@@ -16,6 +16,7 @@ from clearhead.errors import ClearheadError
 from clearhead.ops.masks import Positions
 
 
+@runtime_checkable
 class LayerState(Protocol):
     """What one sub-layer remembers. `length` counts the slots it was given, padding included."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from torch import Tensor, nn
 
@@ -36,6 +36,7 @@ STACK = {"embed": "B T D", "final": "B T D"}
 MODEL = {**STACK, "logits": "B T V"}
 
 
+@runtime_checkable
 class Taps(Protocol):
     """What a pass carries when somebody looks."""
 

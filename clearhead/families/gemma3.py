@@ -81,8 +81,8 @@ def read(r: Reader) -> TransformerConfig:
 
 
 def _read_layer_types(r: Reader, n_layers: int) -> list[str]:
-    legacy = r.get("_sliding_window_pattern", 6)
-    every = r.get("sliding_window_pattern", legacy)
+    # The first spelling is still written beside layer_types, so it is carried along and not replaced.
+    every = r.get("sliding_window_pattern", r.raw.get("_sliding_window_pattern", 6))
     by_pattern = [SLIDING if (layer + 1) % every else FULL for layer in range(n_layers)]
     kinds: list[str] = r.get("layer_types", by_pattern)
     r.expect_list("layer_types", kinds, n_layers, (FULL, SLIDING))
@@ -243,6 +243,6 @@ FAMILY = Family(
     to_hf=write,
     weights=WEIGHTS,
     # attn_logit_softcapping is in the files and in no published computation.
-    ignores=frozenset({"attn_logit_softcapping", "cache_implementation"}),
+    ignores=frozenset({"attn_logit_softcapping", "cache_implementation", "_sliding_window_pattern"}),
     gguf=GGUF(architecture="gemma3", config=from_gguf, weights=GGUF_WEIGHTS),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -16,6 +16,7 @@ from clearhead.errors import ClearheadError
 Shape = tuple[int, ...]
 
 
+@runtime_checkable
 class Op(Protocol):
     """How the tensors of one row differ between file and modules. `save` undoes `load` bit for bit."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -38,6 +38,7 @@ ALL_NEEDS = frozenset({SOFTCAP, SINKS, BIAS, TRAINED_BIAS, DROPOUT, GRADIENTS})
 ALL_DTYPES = frozenset({torch.float64, torch.float32, torch.bfloat16, torch.float16})
 
 
+@runtime_checkable
 class Attention(Protocol):
     """What a backend is: queries, keys, values and a mask in, the mix of the values out, (B, H, T, V)."""
 

@@ -1,0 +1,77 @@
+"""Norms and activations against their formulas."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from clearhead.config import NormConfig
+from clearhead.errors import ClearheadError
+from clearhead.nn.norm import Norm
+from clearhead.ops.activations import activation
+from tests.oracles import TOLERANCE, error
+
+
+def by_hand(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, c: NormConfig) -> torch.Tensor:
+    x, weight = x.double(), weight.double() + c.offset
+    if c.kind == "layer":
+        x = x - x.mean(-1, keepdim=True)
+    y = x / (x.pow(2).mean(-1, keepdim=True) + c.eps).sqrt() * weight
+    return y if bias is None else y + bias.double()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(
+    "config",
+    [
+        NormConfig(kind="layer", eps=1e-5, bias=True),
+        NormConfig(kind="layer", eps=1e-2),
+        NormConfig(eps=1e-6),
+        NormConfig(eps=1e-1, bias=True),
+        NormConfig(offset=1.0, round_first=False),
+        NormConfig(offset=1.0, kind="layer"),
+    ],
+)
+def test_norms(config, dtype):
+    norm = Norm(48, config)
+    with torch.no_grad():
+        norm.weight.normal_()
+        if norm.bias is not None:
+            norm.bias.normal_()
+    norm = norm.to(dtype)
+    x = (3 * torch.randn(2, 5, 48) + 1).to(dtype)
+    y = norm(x)
+    assert y.dtype == dtype
+    assert error(y, by_hand(x, norm.weight, norm.bias, config)) <= TOLERANCE[dtype]
+
+
+def test_a_new_norm_changes_only_the_scale():
+    x = torch.randn(4, 32)
+    for config in (NormConfig(offset=1.0), NormConfig(), NormConfig(kind="layer", bias=True)):
+        y = Norm(32, config)(x)
+        assert error(y.pow(2).mean(-1), torch.ones(4)) <= 1e-5
+
+
+def test_statistics_are_taken_in_float32():
+    """300^2 is beyond float16: squared there, it would be infinite and the answer zero."""
+    x = torch.full((1, 64), 300.0, dtype=torch.float16)
+    assert error(Norm(64, NormConfig()).half()(x), torch.ones(1, 64)) <= TOLERANCE[torch.float16]
+
+
+def test_activations():
+    x = torch.linspace(-3, 3, 31, dtype=torch.float64)
+    phi = 0.5 * (1 + torch.erf(x / 2**0.5))
+    tanh = 0.5 * x * (1 + torch.tanh((2 / torch.pi) ** 0.5 * (x + 0.044715 * x**3)))
+    expected = {
+        "gelu": x * phi,
+        "gelu_tanh": tanh,
+        "quick_gelu": x / (1 + torch.exp(-1.702 * x)),
+        "relu": x * (x > 0),
+        "relu_squared": (x * (x > 0)) ** 2,
+        "silu": x / (1 + torch.exp(-x)),
+        "tanh": (torch.exp(2 * x) - 1) / (torch.exp(2 * x) + 1),
+    }
+    for name, y in expected.items():
+        assert error(activation(name)(x), y) <= 1e-12, name
+    with pytest.raises(ClearheadError, match="gelu_tanh"):
+        activation("gelu_new")
