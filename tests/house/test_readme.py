@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ COMMANDS = [line for kind, text in BLOCKS if kind == "sh" for line in text.split
 RUNNABLE = [command for command in COMMANDS if "clearhead " in command]
 SHOWN = {
     text.strip(): answer
-    for (kind, text), (next_kind, answer) in zip(BLOCKS, BLOCKS[1:], strict=False)
+    for (kind, text), (next_kind, answer) in pairwise(BLOCKS)
     if (kind, next_kind) == ("sh", "text")
 }
 
