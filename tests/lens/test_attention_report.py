@@ -7,6 +7,8 @@ import torch
 
 from clearhead.errors import ClearheadError, UsageError
 from clearhead.lens import attention_report, look
+from clearhead.lens.attend import Survey
+from clearhead.lens.report import Glance
 from tests.oracles import TOLERANCE, error
 
 TEXT = "the keys to it"
@@ -43,6 +45,17 @@ def test_without_a_choice_the_head_that_looks_hardest_further_back_is_shown(mode
         row_S = patterns[f"layers.{glance.layer}.mixer.pattern"][0, glance.head, -1]
         assert glance.weight == pytest.approx(float(row_S[1:-2].max()))
         assert row_S[glance.key] == row_S[1:-2].max()
+
+
+def test_a_survey_keeps_the_hardest_look_of_all_layers_not_of_the_last():
+    survey = Survey()
+    for layer, weight in enumerate((0.3, 0.8, 0.5)):
+        pattern_BHTS = torch.zeros(1, 2, 6, 6)
+        pattern_BHTS[0, 1, -1, [0, 2, 4, 5]] = torch.tensor([0.9, weight, 0.85, 0.95])
+        assert survey(f"layers.{layer}.mixer", "pattern", pattern_BHTS) is pattern_BHTS
+    assert survey.best == Glance(1, 1, 2, pytest.approx(0.8))
+    assert float(survey.pattern_TS[-1, 2]) == pytest.approx(0.8)
+    assert len(survey.glances) == 6
 
 
 def test_next_tokens_are_the_likeliest_that_the_tokenizer_can_write(model):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import re
@@ -13,6 +14,7 @@ from PIL import Image
 
 from clearhead.errors import ClearheadError, UsageError
 from clearhead.lens import check_extension, look
+from clearhead.lens.report import Token
 from clearhead.lens.views import png, sheet
 from clearhead.lens.views.palette import LEVELS, colour, ink, level
 from tests.lens.conftest import make_report
@@ -36,6 +38,18 @@ def test_svg_is_xml_with_a_title_for_every_cell(tmp_path, n, causal):
     for box in root.iter(SVG + "rect"):
         if box.get("width") != "100%":
             assert float(box.get("x")) + float(box.get("width")) <= width
+
+
+def test_tokens_can_not_break_a_file(tmp_path):
+    report = dataclasses.replace(
+        make_report(3), tokens=(Token(0, "a\x00\ud800b"), Token(1, "</script>@DATA@"), Token(2, "]]>&"))
+    )
+    root = ElementTree.fromstring(report.save(tmp_path / "map.svg").read_text(encoding="utf-8"))
+    assert {"ab", "</script>@DATA@", "]]>&"} <= {text.text for text in root.iter(SVG + "text")}
+    page = report.save(tmp_path / "map.html").read_text(encoding="utf-8")
+    assert page.count("</script>") == 1
+    assert json.loads(re.search(r"^const D = (.*);$", page, re.M).group(1))["tokens"] == [t.text for t in report.tokens]
+    Image.open(report.save(tmp_path / "map.png"))
 
 
 @pytest.mark.parametrize(("n", "causal"), [(1, True), (12, True), (12, False), (100, True)])

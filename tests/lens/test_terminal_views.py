@@ -13,7 +13,7 @@ from rich.console import Console
 from clearhead.lens import look
 from clearhead.lens.views.labels import names, shorten, visible
 from clearhead.lens.views.screen import theme_of
-from clearhead.lens.views.terminal import attention_map, bars
+from clearhead.lens.views.terminal import attention_map, bars, links
 from tests.lens.conftest import LABELS, make_report, random_pattern
 
 
@@ -135,15 +135,21 @@ def test_a_report_says_everything(report):
     assert re.search(r"^layer  head 0 ", text, re.M)
 
 
-def test_links_are_the_largest_weights():
-    console = screen()
-    report = make_report(4)
-    report.print(console)
-    row = report.pattern_TS[3]
-    (line,) = [line for line in console.file.getvalue().splitlines() if re.match(r" *to ←", line)]
-    found = [float(number) for number in re.findall(r"0\.\d\d|1\.00", line)]
-    best = [weight for weight in row.sort(descending=True).values.tolist()[:3] if weight >= 0.05]
-    assert found == [float(f"{weight:.2f}") for weight in best]
+def test_links_are_the_three_largest_weights_that_matter():
+    pattern_TS = torch.zeros(5, 5)
+    pattern_TS[0, 0] = 1
+    pattern_TS[1, :2] = torch.tensor([0.97, 0.03])
+    pattern_TS[3, :4] = torch.tensor([0.25, 0.41, 0.22, 0.12])
+    pattern_TS[4, :] = torch.tensor([0.045, 0.01, 0.02, 0.03, 0.04])
+    lines = text_of(screen(), links(pattern_TS, ["<bos>", "The", "·keys", "·are", "The"]))
+    assert lines == [
+        "<bos> ← itself 1.00",
+        " The₁ ← <bos> 0.97",
+        " keys ← nothing",
+        "  are ← The₁ 0.41, <bos> 0.25, keys 0.22",
+        " The₄ ← <bos> 0.04",
+    ]
+    assert text_of(screen(), links(pattern_TS, list("abcde"), rows=2))[0] == "… 3 tokens before"
 
 
 def test_bars_are_as_long_as_their_shares():
