@@ -11,7 +11,8 @@ from tokenizers import AddedToken, Regex, decoders, models, pre_tokenizers
 from tokenizers import Tokenizer as Core
 
 from clearhead.errors import ClearheadError
-from clearhead.inputs.gguf_vocabulary import llama_cpp_names
+from clearhead.inputs.gguf_vocabulary import llama_cpp_names, read_gguf
+from clearhead.inputs.sentencepiece_file import read_sentencepiece
 from clearhead.inputs.vocabulary import ROLES, Vocabulary, mark_ends
 
 FILES = (
@@ -45,9 +46,11 @@ def read_folder(folder: Path) -> Vocabulary:
         core = _read_byte_level(folder, config)
         if core.token_to_id("<|endoftext|>") is not None:
             names = dict.fromkeys(("bos_token", "eos_token", "unk_token"), "<|endoftext|>") | names
+    elif (folder / "tokenizer.model").is_file():
+        made = read_gguf(read_sentencepiece(folder / "tokenizer.model"), str(folder / "tokenizer.model"))
+        core, names = made.core, dict(made.names) | names
     else:
-        what = "only tokenizer.model (SentencePiece's own format)" if (folder / "tokenizer.model").is_file() else "none"
-        raise ClearheadError(f"{folder} has no tokenizer that clearhead reads: there is {what}. {REMEDY}")
+        raise ClearheadError(f"{folder} has no tokenizer: no tokenizer.json, vocab.json or tokenizer.model. {REMEDY}")
     _add_missing(core, config, read_json(folder / "added_tokens.json"), names)
     _mark_as_said(core, config, names)
     return Vocabulary(

@@ -115,6 +115,8 @@ def test_a_role_may_be_part_of_a_special_token(any_tokenizer: Tokenizer) -> None
     """Phi and GLM write <|user|> as '<|' + role + '|>'."""
     template = chat(any_tokenizer, "{{ '<' + messages[0].role + '>' }}{{ messages[0].content }}")
     assert marks(any_tokenizer, template.encode([{"role": "turn", "content": "a<eos>"}])) == ["<bos>", "<turn>"]
+    whole = chat(any_tokenizer, "{{ '<' + messages[0].role }}{{ messages[0].content }}")
+    assert marks(any_tokenizer, whole.encode([{"role": "turn>", "content": "a<eos>"}])) == ["<bos>", "<turn>"]
     assert marks(any_tokenizer, template.encode([{"role": "x><eos><y", "content": "a"}])) == ["<bos>"]
 
 

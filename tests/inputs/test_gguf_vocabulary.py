@@ -62,6 +62,15 @@ def test_a_user_defined_token_is_found_in_plain_text_and_a_control_token_is_not(
     assert tokenizer.is_special(turn)
 
 
+def test_text_that_spells_a_byte_is_text() -> None:
+    tokens = ["<unk>", "<0x0A>", "<", ">", "0", "x", "A", "0x", "0x0", "0x0A", "<0x0A"]
+    metadata = {"model": "llama", "tokens": tokens, "token_type": [2, 6] + [1] * 9, "unknown_token_id": 0}
+    metadata |= {"scores": [-float(i) for i in range(11)], "add_bos_token": False, "add_space_prefix": False}
+    tokenizer = Tokenizer.from_gguf({f"tokenizer.ggml.{key}": value for key, value in metadata.items()})
+    assert tokenizer.pieces(tokenizer.encode("<0x0A>")) == ["<0x0A", ">"]
+    assert tokenizer.encode("\n") == [1]
+
+
 @pytest.mark.parametrize("pre", ["gpt-2", "default", None])
 def test_byte_level_gives_the_ids_of_the_tokenizer_it_came_from(
     byte_level: Core, byte_level_gguf: Any, pre: Any
@@ -78,9 +87,9 @@ def test_byte_level_gives_the_ids_of_the_tokenizer_it_came_from(
 
 
 def test_the_split_rule_is_the_one_that_is_named(byte_level_gguf: Any) -> None:
-    """Llama 3 takes digits three at a time, Qwen 2 one at a time, GPT-2 all; each is a piece of its own."""
+    """Llama 3 takes digits three at a time (and a word that is a token whole), Qwen 2 one at a time, GPT-2 all."""
     metadata = byte_level_gguf | {"tokenizer.ggml.merges": [], "tokenizer.ggml.tokens": []}
-    letters = [*(t for t in byte_level_gguf["tokenizer.ggml.tokens"] if len(t) == 1), "12", "34", "1234"]
+    letters = [*(t for t in byte_level_gguf["tokenizer.ggml.tokens"] if len(t) == 1), "12", "34", "123", "1234"]
     metadata |= {
         "tokenizer.ggml.tokens": [*letters, "<bos>", "<eos>"],
         "tokenizer.ggml.token_type": [1] * len(letters) + [3, 3],
@@ -94,7 +103,7 @@ def test_the_split_rule_is_the_one_that_is_named(byte_level_gguf: Any) -> None:
     for pre in ("gpt-2", "llama-bpe", "qwen2"):
         tokenizer = Tokenizer.from_gguf(metadata | {"tokenizer.ggml.pre": pre})
         found[pre] = tokenizer.pieces(tokenizer.encode("1234", bos=False))
-    assert found == {"gpt-2": ["1234"], "llama-bpe": ["12", "3", "4"], "qwen2": ["1", "2", "3", "4"]}
+    assert found == {"gpt-2": ["1234"], "llama-bpe": ["123", "4"], "qwen2": ["1", "2", "3", "4"]}
 
 
 def test_whether_a_bos_is_added(byte_level_gguf: Any, sentencepiece_gguf: Any) -> None:

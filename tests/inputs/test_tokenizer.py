@@ -13,7 +13,7 @@ from transformers import AutoTokenizer
 from clearhead.errors import ClearheadError
 from clearhead.inputs.spelling import byte_alphabet, readable
 from clearhead.inputs.tokenizer import Tokenizer
-from tests.inputs.small_tokenizers import CORPUS, TEXTS, write_folder
+from tests.inputs.small_tokenizers import CORPUS, TEXTS, as_gguf, train_sentencepiece, write_folder
 
 
 def gpt2_folder(folder: Path, core: Core, **config: Any) -> Path:
@@ -186,11 +186,42 @@ def test_the_highest_id_counts_not_the_number_of_tokens(tmp_path: Path) -> None:
     assert Tokenizer.from_folder(tmp_path).vocab_size == 8
 
 
+@pytest.mark.parametrize("prefix", [True, False])
+def test_a_sentencepiece_model_is_enough(tmp_path: Path, prefix: bool) -> None:
+    model = train_sentencepiece(add_dummy_prefix=prefix)
+    (tmp_path / "tokenizer.model").write_bytes(model)
+    tokenizer = Tokenizer.from_folder(tmp_path)
+    assert (tokenizer.bos_id, tokenizer.eos_ids, tokenizer.pad_id, tokenizer.adds_bos) == (1, (2,), 3, True)
+    same = Tokenizer.from_gguf(as_gguf(model, add_space_prefix=prefix))
+    for text in [*CORPUS, *TEXTS, "a <think> b"]:
+        assert tokenizer.encode(text) == same.encode(text)
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"add_bos_token": False, "eos_token": "<turn>"}))
+    again = Tokenizer.from_folder(tmp_path)
+    assert (again.adds_bos, again.eos_ids) == (False, (again.token_to_id("<turn>"),))
+
+
+@pytest.mark.parametrize(
+    "options", [{"model_type": "unigram", "hard_vocab_limit": False}, {"normalization_rule_name": "nfkc"}]
+)
+def test_another_kind_of_sentencepiece_is_refused(tmp_path: Path, options: dict[str, Any]) -> None:
+    model = train_sentencepiece(**options, vocab_size=380)
+    (tmp_path / "tokenizer.model").write_bytes(model)
+    with pytest.raises(ClearheadError, match="not BPE over unchanged text"):
+        Tokenizer.from_folder(tmp_path)
+
+
+@pytest.mark.parametrize("part", [0.01, 0.5, 0.999])
+def test_a_sentencepiece_model_cut_short_is_refused(tmp_path: Path, part: float, sentencepiece_model: bytes) -> None:
+    (tmp_path / "tokenizer.model").write_bytes(sentencepiece_model[: int(len(sentencepiece_model) * part)])
+    with pytest.raises(ClearheadError, match=r"tokenizer\.model"):
+        Tokenizer.from_folder(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("files", "says"),
     [
-        ({}, "has no tokenizer that clearhead reads: there is none"),
-        ({"tokenizer.model": "x"}, "only tokenizer.model"),
+        ({}, "has no tokenizer: no tokenizer.json"),
+        ({"tokenizer.model": "x"}, "tokenizer.model can't be read"),
         ({"tokenizer.json": "{"}, "tokenizer.json can't be read as a tokenizer"),
         ({"tokenizer.json": "version https://git-lfs.github.com/spec/v1"}, "tokenizer.json can't be read"),
         ({"tokenizer_config.json": "{"}, "tokenizer_config.json can't be read"),
@@ -213,7 +244,7 @@ def test_what_is_no_text_is_refused(any_tokenizer: Tokenizer, text: Any) -> None
 
 
 def test_several_threads_may_use_one_tokenizer(any_tokenizer: Tokenizer) -> None:
-    text = "The keys <eos>" * 20
+    text = "The keys <eos>" * 200  # long enough for the threads to overlap
     want = any_tokenizer.encode(text), any_tokenizer.encode_special(text), any_tokenizer.encode_inner(text)
 
     def work(_: int) -> bool:
