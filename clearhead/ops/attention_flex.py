@@ -1,16 +1,25 @@
 """Adapter to FlexAttention (Dong 2024): a mask becomes a block mask, a bias and a soft-cap become its score_mod.
 
 The predicates and biases are the same objects that every other backend asks: FlexAttention calls them with scalars,
-and the compiler writes a kernel from them. Compiling takes seconds, once per kind of mask and shape.
+and the compiler writes a kernel from them. Compiling takes seconds, once per kind of mask, bias and dtype.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any
+
+import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
 from clearhead.ops.biases import Bias
 from clearhead.ops.masks import BoundMask
+
+KINDS_KEPT = 128
+"""How many kinds of call are compiled. Past torch's own limit of 8 it would run uncompiled, on a full matrix."""
 
 
 def attention_flex(
@@ -26,4 +35,93 @@ def attention_flex(
     dropout: float = 0.0,
 ) -> Float[Tensor, "B H T V"]:
     """Attention by a kernel compiled for this mask and bias: the backend "flex"."""
-    raise AssertionError("being built")
+    if sinks_H is not None or dropout > 0:
+        raise AssertionError("FlexAttention is given neither sinks nor dropout; backends.choose() guards this call")
+    kernel: Callable[..., Tensor] = partial(_compiled, flex_attention)
+    return run(kernel, block_mask(mask), q_BHTK, k_BGSK, v_BGSV, mask, scale=scale, bias=bias, softcap=softcap)
+
+
+def run(
+    kernel: Callable[..., Any],
+    blocks: BlockMask,
+    q_BHTK: Tensor,
+    k_BGSK: Tensor,
+    v_BGSV: Tensor,
+    mask: BoundMask,
+    *,
+    scale: float,
+    bias: Bias | None,
+    softcap: float | None,
+) -> Tensor:
+    """One call of `kernel`, which is `flex_attention` compiled, or as it is: slow, on a full matrix, for checks."""
+    change = score_mod(mask, bias, softcap) if bias is not None or softcap is not None else None
+    grouped = q_BHTK.shape[1] != k_BGSK.shape[1]
+    z_BHTV: Tensor = kernel(
+        q_BHTK, k_BGSK, v_BGSV, score_mod=change, block_mask=blocks, scale=scale, enable_gqa=grouped
+    )
+    return z_BHTV
+
+
+def block_mask(mask: BoundMask, compiled: bool = True) -> BlockMask:
+    """Which blocks of 128 x 128 cells are hidden, mixed or all visible. Compiled, no full matrix is made."""
+    if "block_mask" not in mask.kept:
+        n_rows = mask.n_rows if mask.n_rows > 1 else None
+        make: Callable[..., BlockMask] = partial(_compiled, create_block_mask) if compiled else create_block_mask
+        mask.kept["block_mask"] = make(
+            mask_mod(mask), n_rows, None, len(mask.queries), len(mask.keys), device=mask.device
+        )
+    blocks: BlockMask = mask.kept["block_mask"]
+    return blocks
+
+
+Mod = Callable[..., Tensor]
+
+
+def mask_mod(mask: BoundMask) -> Mod:
+    """The predicate as FlexAttention asks it: of one cell, by row, head and slots."""
+    position, allow = _positions(mask), mask.mask.allow
+
+    def visible(batch: Tensor, head: Tensor, q_slot: Tensor, k_slot: Tensor) -> Tensor:
+        q_pos, k_pos = position(batch, q_slot, k_slot)
+        return allow(q_pos, k_pos, batch) & (k_pos >= 0)
+
+    return visible
+
+
+def score_mod(mask: BoundMask, bias: Bias | None, softcap: float | None) -> Mod:
+    """The soft-cap and the bias as FlexAttention asks for them: what becomes of one scaled score."""
+    position = _positions(mask)
+    term = bias.widened().term if bias is not None else None
+
+    def changed(score: Tensor, batch: Tensor, head: Tensor, q_slot: Tensor, k_slot: Tensor) -> Tensor:
+        if softcap is not None:
+            score = softcap * torch.tanh(score / softcap)
+        if term is not None:
+            q_pos, k_pos = position(batch, q_slot, k_slot)
+            score = score + term(head, q_pos, k_pos)
+        return score
+
+    return changed
+
+
+def _positions(mask: BoundMask) -> Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]:
+    queries, keys = mask.queries.rows(mask.device), mask.keys.rows(mask.device)
+    q_alike, k_alike = queries.shape[0] == 1, keys.shape[0] == 1
+
+    def position(batch: Tensor, q_slot: Tensor, k_slot: Tensor) -> tuple[Tensor, Tensor]:
+        q_pos = queries[0, q_slot] if q_alike else queries[batch, q_slot]
+        k_pos = keys[0, k_slot] if k_alike else keys[batch, k_slot]
+        return q_pos, k_pos
+
+    return position
+
+
+def _compiled(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    with torch._dynamo.config.patch(recompile_limit=KINDS_KEPT):
+        return _compile(function)(*arguments, **options)
+
+
+@cache
+def _compile(function: Callable[..., Any]) -> Callable[..., Any]:
+    # Made at the first use: the compiler alone takes seconds to import. fullgraph: never fall back in silence.
+    return torch.compile(function, fullgraph=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Int
@@ -308,6 +308,11 @@ class BoundMask:
 
     @cached_property
     def _extents(self) -> dict[tuple[bool, int, int, int | None, int | None], Extent]:
+        return {}
+
+    @cached_property
+    def kept(self) -> dict[str, Any]:
+        """What a backend derives from this mask and keeps for the other layers, by name."""
         return {}
 
     @cached_property

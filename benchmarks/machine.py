@@ -1,0 +1,96 @@
+"""What every benchmark asks of the machine: is it quiet, how many threads, medians of alternating runs, peak memory."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import resource
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+QUIET = 0.10
+"""The share of the machine's processors that others may use while something is measured."""
+
+
+def foreign_load(seconds: float = 1.0) -> float:
+    """The share of all processors that processes other than this one and its children use, over `seconds`."""
+    busy_before, total_before, own_before = _ticks()
+    time.sleep(seconds)
+    busy, total, own = _ticks()
+    return max(0.0, (busy - busy_before) - (own - own_before)) / max(1.0, total - total_before)
+
+
+def require_quiet(force: bool = False) -> float:
+    """The foreign load; ends the program when it is above QUIET, unless forced."""
+    load = foreign_load()
+    if load > QUIET and not force:
+        sys.exit(f"others use {load:.0%} of the processors, more than {QUIET:.0%}: wait for them, or add --force")
+    return load
+
+
+def threads() -> int:
+    """The threads torch computes with."""
+    import torch
+
+    return torch.get_num_threads()
+
+
+def seconds(run: Callable[[], object]) -> float:
+    """How long one call takes."""
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
+
+
+def medians(runs: Mapping[str, Callable[[], object]], repeats: int, warm_ups: int = 1) -> dict[str, float]:
+    """The median seconds of each run. They take turns, so that a slow spell of the machine hits all alike."""
+    for _ in range(warm_ups):
+        for run in runs.values():
+            run()
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    for _ in range(repeats):
+        for name, run in runs.items():
+            times[name].append(seconds(run))
+    return {name: statistics.median(found) for name, found in times.items()}
+
+
+def matmul_flops(size: int = 1024, repeats: int = 5) -> float:
+    """Floating-point operations a second of a float32 product of two square matrices: the limit of all that computes."""
+    import torch
+
+    a, b = torch.randn(size, size), torch.randn(size, size)
+    return 2 * size**3 / medians({"product": lambda: a @ b}, repeats)["product"]
+
+
+def peak_bytes(run: Callable[[], object]) -> int:
+    """How far the resident memory of this process rises above where it stood, at most, while `run` runs."""
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)  # what was freed but kept would be used again, unseen
+    try:
+        Path("/proc/self/clear_refs").write_text("5")  # resets the high-water mark
+    except OSError:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        run()
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before
+    before = _status("VmRSS")
+    run()
+    return max(0, _status("VmHWM") - before)
+
+
+def _status(field: str) -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(field + ":"):
+            return int(line.split()[1]) * 1024
+    raise RuntimeError(f"/proc/self/status has no {field}")
+
+
+def _ticks() -> tuple[float, float, float]:
+    """Busy and total ticks of all processors since the start, and those this process and its ended children used."""
+    numbers = [int(number) for number in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+    idle = numbers[3] + numbers[4]
+    own = sum(os.times()[:4]) * os.sysconf("SC_CLK_TCK")
+    return float(sum(numbers) - idle), float(sum(numbers)), own
