@@ -53,16 +53,18 @@ def blueprint(checkpoint: Checkpoint) -> Blueprint:
     shapes = {name: info.shape for name, info in checkpoint.tensors.items()}
     rows: Sequence[Row]
     if checkpoint.format == "gguf":
-        family, gguf = gguf_family_of(checkpoint.config, checkpoint.where)
+        config_file = checkpoint.where
+        family, gguf = gguf_family_of(checkpoint.config, config_file)
         file = GGUFFile(shapes, lambda name: checkpoint.read(name).tolist())
         raw = gguf_config(family, gguf, checkpoint.config, file, checkpoint.where)
         rows, skips = gguf.weights, gguf.skips
     else:
         raw = checkpoint.config
-        family = family_of(raw, checkpoint.where)
+        config_file = str(Path(checkpoint.where) / "config.json")
+        family = family_of(raw, config_file)
         rows, skips = family.weights, family.skips
         rows, skips = family.unprefixed(rows, skips, shapes)
-    config = family.read(raw, checkpoint.where)
+    config = family.read(raw, config_file)
     with torch.device("meta"):
         model = Transformer(config)
     parameters = {name: tuple(p.shape) for name, p in model.named_parameters()}

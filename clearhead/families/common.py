@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 from clearhead.config import TokenIds
+from clearhead.errors import ClearheadError
 from clearhead.families.family import Reader
+
+T = TypeVar("T")
 
 ACTIVATION_NAMES = {
     "gelu": "gelu",
@@ -37,3 +40,10 @@ def write_ids(ids: TokenIds) -> dict[str, Any]:
     """The special tokens as published configs spell them."""
     eos: int | list[int] | None = list(ids.eos) if len(ids.eos) > 1 else ids.eos[0] if ids.eos else None
     return {"bos_token_id": ids.bos, "eos_token_id": eos, "pad_token_id": ids.pad}
+
+
+def a(kind: type[T], part: object) -> T:
+    """`part`, which must be a `kind` for a family to have words for it."""
+    if not isinstance(part, kind):
+        raise ClearheadError(f"this family's config has no words for {part}: it needs a {kind.__name__} there")
+    return part

@@ -166,8 +166,16 @@ class Family:
     def write(self, config: TransformerConfig, raw: Mapping[str, Any]) -> dict[str, Any]:
         """The published config of `config`. What `raw` (the one it was loaded with) says the same way is kept as it
         stands there, keys that do not concern the numbers are carried along, and older spellings are replaced.
+
+        Raises:
+            ClearheadError: this family's config can't say all that `config` does.
         """
         new = {**self.to_hf(config), "model_type": self.model_type}
+        if self.config(Reader(new, "written")) != config:
+            raise ClearheadError(
+                f"this model can't be written as {self.model_type}: read back, its config would be another one, so "
+                "something in it has no place there"
+            )
         if not raw:
             return {"architectures": [self.architectures[0]], **new}
         reader = Reader(raw, "")

@@ -22,7 +22,7 @@ from clearhead.config import (
     TokensConfig,
     TransformerConfig,
 )
-from clearhead.families.common import ACTIVATION_NAMES, published_activation, read_ids, write_ids
+from clearhead.families.common import ACTIVATION_NAMES, a, published_activation, read_ids, write_ids
 from clearhead.families.family import GGUF, Family, GGUFFile, Reader
 from clearhead.families.llama import gguf_scaling
 from clearhead.families.rope import rotary_from, write_rotary
@@ -112,10 +112,9 @@ def _read_rotary(r: Reader, context: int) -> dict[str, RotaryConfig]:
 
 def write(config: TransformerConfig) -> dict[str, Any]:
     stack, first = config.stack, config.stack.blocks[0]
-    ops = [block.mixer.op for block in stack.blocks if isinstance(block.mixer.op, AttentionConfig)]
-    attention, ffn, head = ops[0], first.ffn, config.heads.tokens
-    assert ffn is not None and isinstance(ffn.op, FeedForwardConfig)
-    assert first.mixer.pre is not None and head is not None and attention.scores.scale is not None
+    ops = [a(AttentionConfig, block.mixer.op) for block in stack.blocks]
+    attention, head = ops[0], a(TokenHeadConfig, config.heads.tokens)
+    feed_forward = a(FeedForwardConfig, a(SublayerConfig, first.ffn).op)
     windowed = [op.mask.window for op in ops if op.mask.window is not None]
     both_ways = attention.mask.kind == "full"
     kinds = [FULL if op.mask.window is None else SLIDING for op in ops]
@@ -123,21 +122,21 @@ def write(config: TransformerConfig) -> dict[str, Any]:
     return {
         "vocab_size": stack.embed.front.vocab_size,
         "hidden_size": config.d_model,
-        "intermediate_size": ffn.op.d_ff,
+        "intermediate_size": feed_forward.d_ff,
         "num_hidden_layers": len(stack.blocks),
         "num_attention_heads": attention.n_heads,
         "num_key_value_heads": attention.n_kv_heads,
         "head_dim": attention.d_head,
-        "hidden_activation": published_activation(ffn.op.activation),
+        "hidden_activation": published_activation(feed_forward.activation),
         "max_position_embeddings": config.context,
-        "rms_norm_eps": first.mixer.pre.eps,
+        "rms_norm_eps": a(NormConfig, first.mixer.pre).eps,
         "tie_word_embeddings": head.tie,
         "rope_parameters": {
-            kind: write_rotary(r) for kind, r in sorted(rotary.items()) if isinstance(r, RotaryConfig)
+            kind: write_rotary(a(RotaryConfig, positions)) for kind, positions in sorted(rotary.items())
         },
         "attention_bias": attention.bias.q,
         "attention_dropout": attention.scores.dropout,
-        "query_pre_attn_scalar": _whole(attention.scores.scale**-2),
+        "query_pre_attn_scalar": _whole(a(float, attention.scores.scale) ** -2),
         "sliding_window": (windowed[0] * (2 if both_ways else 1)) if windowed else None,
         "layer_types": kinds,
         "final_logit_softcapping": head.softcap,

@@ -21,7 +21,7 @@ from clearhead.config import (
     TokensConfig,
     TransformerConfig,
 )
-from clearhead.families.common import ACTIVATION_NAMES, published_activation, read_ids, write_ids
+from clearhead.families.common import ACTIVATION_NAMES, a, published_activation, read_ids, write_ids
 from clearhead.families.family import GGUF, Family, GGUFFile, Reader
 from clearhead.families.weights import Concat, Row, Tied, Transpose
 
@@ -73,24 +73,21 @@ def read(r: Reader) -> TransformerConfig:
 
 def write(config: TransformerConfig) -> dict[str, Any]:
     stack, first = config.stack, config.stack.blocks[0]
-    attention, ffn, head = first.mixer.op, first.ffn, config.heads.tokens
-    assert isinstance(attention, AttentionConfig)
-    assert ffn is not None and isinstance(ffn.op, FeedForwardConfig)
-    assert first.mixer.pre is not None and head is not None
-    last = stack.blocks[-1].mixer.op
-    assert isinstance(last, AttentionConfig)
+    attention, head = a(AttentionConfig, first.mixer.op), a(TokenHeadConfig, config.heads.tokens)
+    feed_forward = a(FeedForwardConfig, a(SublayerConfig, first.ffn).op)
+    last = a(AttentionConfig, stack.blocks[-1].mixer.op)
     return {
         "vocab_size": stack.embed.front.vocab_size,
         "n_positions": config.context,
         "n_embd": config.d_model,
         "n_layer": len(stack.blocks),
         "n_head": attention.n_heads,
-        "n_inner": ffn.op.d_ff,
-        "activation_function": published_activation(ffn.op.activation, tanh="gelu_new"),
+        "n_inner": feed_forward.d_ff,
+        "activation_function": published_activation(feed_forward.activation, tanh="gelu_new"),
         "resid_pdrop": first.mixer.dropout,
         "embd_pdrop": stack.embed.dropout,
         "attn_pdrop": attention.scores.dropout,
-        "layer_norm_epsilon": first.mixer.pre.eps,
+        "layer_norm_epsilon": a(NormConfig, first.mixer.pre).eps,
         "scale_attn_weights": attention.scores.scale != 1.0,
         "scale_attn_by_inverse_layer_idx": last.scores.scale != attention.scores.scale,
         "tie_word_embeddings": head.tie,

@@ -20,7 +20,7 @@ from clearhead.config import (
     TokensConfig,
     TransformerConfig,
 )
-from clearhead.families.common import ACTIVATION_NAMES, published_activation, read_ids, write_ids
+from clearhead.families.common import ACTIVATION_NAMES, a, published_activation, read_ids, write_ids
 from clearhead.families.family import GGUF, Family, GGUFFile, Reader
 from clearhead.families.rope import read_rotary, write_rotary
 from clearhead.families.weights import RopeOrder, Row, Tied
@@ -62,26 +62,24 @@ def read(r: Reader) -> TransformerConfig:
 
 def write(config: TransformerConfig) -> dict[str, Any]:
     stack, block = config.stack, config.stack.blocks[0]
-    attention, ffn, head = block.mixer.op, block.ffn, config.heads.tokens
-    assert isinstance(attention, AttentionConfig) and isinstance(attention.positions, RotaryConfig)
-    assert ffn is not None and isinstance(ffn.op, FeedForwardConfig)
-    assert block.mixer.pre is not None and head is not None
+    attention, head = a(AttentionConfig, block.mixer.op), a(TokenHeadConfig, config.heads.tokens)
+    feed_forward = a(FeedForwardConfig, a(SublayerConfig, block.ffn).op)
     return {
         "vocab_size": stack.embed.front.vocab_size,
         "hidden_size": config.d_model,
-        "intermediate_size": ffn.op.d_ff,
+        "intermediate_size": feed_forward.d_ff,
         "num_hidden_layers": len(stack.blocks),
         "num_attention_heads": attention.n_heads,
         "num_key_value_heads": attention.n_kv_heads,
         "head_dim": attention.d_head,
-        "hidden_act": published_activation(ffn.op.activation),
+        "hidden_act": published_activation(feed_forward.activation),
         "max_position_embeddings": config.context,
-        "rms_norm_eps": block.mixer.pre.eps,
+        "rms_norm_eps": a(NormConfig, block.mixer.pre).eps,
         "tie_word_embeddings": head.tie,
-        "rope_parameters": write_rotary(attention.positions),
+        "rope_parameters": write_rotary(a(RotaryConfig, attention.positions)),
         "attention_bias": attention.bias.q,
         "attention_dropout": attention.scores.dropout,
-        "mlp_bias": ffn.op.bias,
+        "mlp_bias": feed_forward.bias,
         **write_ids(config.ids),
     }
 
