@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property, lru_cache
 from itertools import pairwise
@@ -79,26 +79,8 @@ class ChatTemplate:
         return name
 
     @cached_property
-    def _special(self) -> list[str]:
-        """The special tokens, the longest first."""
-        return sorted(self.tokenizer.special.values(), key=len, reverse=True)
-
-    @cached_property
-    def _any_special(self) -> str:
-        return "|".join(map(re.escape, self._special))
-
-    @cached_property
-    def _starts(self) -> re.Pattern[str]:
-        """Where a special token begins, even inside another."""
-        return re.compile(f"(?={self._any_special})")
-
-    @cached_property
-    def _beginnings(self) -> set[str]:
-        return {token[:n] for token in self._special for n in range(1, len(token))}
-
-    @cached_property
-    def _endings(self) -> set[str]:
-        return {token[n:] for token in self._special for n in range(1, len(token))}
+    def _special(self) -> SpecialTokens:
+        return SpecialTokens(self.tokenizer.special.values())
 
     def _free_character(self, said: Any) -> str:
         """A private-use character that is neither in the conversation nor in a template."""
@@ -117,14 +99,12 @@ class ChatTemplate:
 
     def _guard_text(self, text: str, mark: str, edges: bool) -> str:
         """Templates trim contents, so the edges are those of the text without the white space around it."""
-        if not self._special:
-            return text
-        core = text.strip()
-        at = {match.start() for match in self._starts.finditer(core)}
+        special, core = self._special, text.strip()
+        at = {begin for begin, _ in special.found(core)}
         if edges and core:
-            longest = len(self._special[0])
-            at |= {n for n in range(max(0, len(core) - longest), len(core)) if core[n:] in self._beginnings}
-            at |= {0} if any(core[:n] in self._endings for n in range(1, longest)) else set()
+            longest = special.lengths[0] if special.lengths else 0
+            at |= {n for n in range(max(0, len(core) - longest), len(core)) if core[n:] in special.beginnings}
+            at |= {0} if any(core[:n] in special.endings for n in range(1, longest)) else set()
         if not at:
             return text
         cuts = [0, *sorted(at), len(core)]
@@ -136,7 +116,12 @@ class ChatTemplate:
         """Ids of a text in which special tokens after a mark are text; the marks themselves vanish."""
         tokenizer = self.tokenizer
         flags = {token.content: token for token in tokenizer.core.get_added_tokens_decoder().values()}
-        parts = re.split(f"(?<!{mark})({self._any_special})", text)  # text, token, text, ..., text
+        parts, end = [], 0  # text, token, text, ..., text
+        for begin, token in self._special.found(text):
+            if begin >= end and text[begin - 1 : begin] != mark:
+                parts += [text[end:begin], token]
+                end = begin + len(token)
+        parts.append(text[end:])
         ids: list[int] = []
         for at, part in enumerate(parts):
             if at % 2:
@@ -152,6 +137,32 @@ class ChatTemplate:
             if plain:
                 ids += tokenizer.encode_inner(plain) if at else tokenizer.encode(plain, bos=False)
         return ids
+
+
+class SpecialTokens:
+    """Finds special tokens in a text, overlapping ones too. Gemma has 6,249 of them: too many for a pattern."""
+
+    def __init__(self, tokens: Iterable[str]) -> None:
+        self.tokens = set(tokens)
+        self.lengths = sorted(set(map(len, self.tokens)), reverse=True)
+        firsts = "".join(sorted({token[0] for token in self.tokens if token}))
+        self.first = re.compile(f"[{re.escape(firsts)}]" if firsts else "(?!)")
+
+    def found(self, text: str) -> Iterator[tuple[int, str]]:
+        """Where a special token begins, and the longest that does."""
+        for match in self.first.finditer(text):
+            at = match.start()
+            token = next((text[at : at + n] for n in self.lengths if text[at : at + n] in self.tokens), None)
+            if token is not None:
+                yield at, token
+
+    @cached_property
+    def beginnings(self) -> set[str]:
+        return {token[:n] for token in self.tokens for n in range(1, len(token))}
+
+    @cached_property
+    def endings(self) -> set[str]:
+        return {token[n:] for token in self.tokens for n in range(1, len(token))}
 
 
 def _check(messages: Sequence[Message]) -> None:
