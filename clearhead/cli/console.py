@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -44,9 +46,31 @@ def busy(what: str) -> Iterator[None]:
         yield
 
 
+def import_torch() -> None:
+    """The one long import. Ctrl-C meanwhile ends the program at once: inside an import, an exception could come out as
+    any other, or break a library that was half imported. Nothing has been written yet.
+    """
+
+    def leave(*_: object) -> None:
+        os.write(2, b"\x1b[?25h\n" if sys.stderr.isatty() else b"\n")  # the spinner hides the cursor
+        os._exit(130)
+
+    before = signal.getsignal(signal.SIGINT)
+    if before is not signal.default_int_handler:
+        import torch
+
+        return
+    signal.signal(signal.SIGINT, leave)
+    try:
+        import torch  # noqa: F401
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def load(source: str, how: Loading) -> Transformer:
     """The model, with a spinner while torch starts and the weights are read."""
     with busy(f"loading {source}"):
+        import_torch()
         import clearhead
 
         _check_device(how.device)

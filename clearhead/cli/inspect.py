@@ -26,6 +26,7 @@ def run(options: Options) -> None:
     from clearhead.cli import console
 
     with console.busy(f"reading {options.source}"):
+        console.import_torch()
         found = collect(options.source)
     if options.json:
         console.print_json(found)

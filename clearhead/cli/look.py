@@ -41,6 +41,7 @@ def run(options: Options) -> None:
         raise UsageError(f"--top is {options.top}; list at least one token")
     text = console.prompt_or_stdin(options.text)
     with console.busy("starting"):
+        console.import_torch()
         from clearhead.lens import attention_report, check_extension
     if options.save is not None:
         check_extension(options.save)

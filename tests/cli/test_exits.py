@@ -78,7 +78,8 @@ def test_a_reader_that_leaves_is_no_error() -> None:
     code = """
 import sys, time
 import clearhead
-from clearhead.cli import main
+from clearhead.cli import console, main
+console.import_torch = lambda: None
 clearhead.load = lambda *a, **k: None
 clearhead.stream = lambda *a, **k: ("word " for _ in range(100_000))
 sys.exit(main(["generate", "m", "p"]))
@@ -96,10 +97,11 @@ def test_ctrl_c_stops_cleanly() -> None:
     code = """
 import sys, time
 import clearhead
-from clearhead.cli import main
+from clearhead.cli import console, main
 def stream(*args, **options):
     yield "half a "
     time.sleep(60)
+console.import_torch = lambda: None
 clearhead.load, clearhead.stream = (lambda *a, **k: None), stream
 sys.exit(main(["generate", "m", "p"]))
 """
@@ -110,3 +112,23 @@ sys.exit(main(["generate", "m", "p"]))
         run.send_signal(signal.SIGINT)
         assert run.wait() == 130
         assert run.stderr.read() == b"\n"
+
+
+def test_ctrl_c_while_torch_is_imported() -> None:
+    """An exception raised inside an import can come out as any other, so the program ends at once there."""
+    code = """
+import os, signal, sys
+class Slow:
+    def find_spec(self, name, *rest):
+        if name == "torch":
+            try:
+                os.kill(os.getpid(), signal.SIGINT)
+                while True: pass
+            except KeyboardInterrupt:
+                raise ImportError("torch is broken")
+sys.meta_path.insert(0, Slow())
+from clearhead.cli import main
+sys.exit(main(["generate", "m", "p"]))
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stderr) == (130, "\n")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+import clearhead
 from clearhead.cli import main
 
 
@@ -137,3 +139,50 @@ def test_chat_as_json_lines(calls: Any, stdin: Callable[[bytes], None], capsys: 
     assert main(["chat", "m", "--json"]) == 0
     answers = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert answers == [{"role": "assistant", "content": " one two"}] * 2
+
+
+class Terminal:
+    """A person's standard input."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_ctrl_c_cuts_an_answer_short_and_the_conversation_goes_on(
+    calls: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    calls.tokenizer = SimpleNamespace(chat=SimpleNamespace(encode=lambda messages: [len(messages)]))
+    typed = iter(["hello", "again"])
+
+    def read(sign: str) -> str:
+        line = next(typed, None)
+        if line is None:
+            raise EOFError
+        return line
+
+    class Stopped:
+        result = SimpleNamespace(text=" half", state="half read")
+
+        def __iter__(self) -> Iterator[str]:
+            yield " half"
+            raise KeyboardInterrupt
+
+    def stream(model: Any, prompt: Any, **how: Any) -> Stopped:
+        calls.asked.append((prompt, how))
+        return Stopped()
+
+    monkeypatch.setattr(sys, "stdin", Terminal())
+    monkeypatch.setattr("builtins.input", read)
+    monkeypatch.setitem(vars(clearhead), "stream", stream)
+    assert main(["chat", "m"]) == 0
+    assert capsys.readouterr().out == " half\n half\n"
+    # The second turn knows the first, and does not rely on a memory that was left half way.
+    assert [(prompt, how["state"]) for prompt, how in calls.asked] == [([1], None), ([3], None)]
+
+
+def test_a_person_who_gives_no_prompt_is_told_how(
+    calls: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", Terminal())
+    assert main(["generate", "m"]) == 2
+    assert "no prompt" in capsys.readouterr().err
