@@ -48,9 +48,10 @@ def attention_report(
         logits = _run(model, call, survey)
         pattern_TS, glances, best = survey.pattern_TS, survey.glances, survey.best
         layer, head = best.layer, best.head
+        back = " further back, leaving out the very first" if further_back(call.tokens_BT.shape[1]).start else ""
         why = (
-            f"Of {len(glances)} heads, the one that looks hardest from the last token at a single one further back,"
-            " leaving out the very first. Choose with --layer and --head."
+            f"Of {len(glances)} heads, the one that looks hardest from the last token at a single one{back}."
+            " Choose with --layer and --head."
         )
     names = [visible(name) for name in labels(model, call.tokens_BT)[0]]
     return AttentionReport(

@@ -5,6 +5,7 @@ Every number is computed while you watch. `python -m clearhead.lens.demo "Anothe
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
 from typing import TYPE_CHECKING
@@ -155,10 +156,11 @@ def _choose(sentence: str, labels: list[str], rows: list[list[float]]) -> int:
 
 def _more(console: Console, sentence: str, layer: int, head: int) -> None:
     console.print(Text("\nGo on", style=BOLD))
+    quoted = shlex.quote(sentence) if any(mark in sentence for mark in '"$`\\!') else f'"{sentence}"'
     for line in (
         'make demo TEXT="The trophy did not fit in the suitcase because it was too"',
-        f'clearhead look {MODEL} "{sentence}" --layer {layer} --head {head} --save map.html',
-        f'clearhead generate {MODEL} "{sentence}"',
+        f"clearhead look {MODEL} {quoted} --layer {layer} --head {head} --save map.html",
+        f"clearhead generate {MODEL} {quoted}",
     ):
         console.print(Text(f"  {line}", style=DIM), soft_wrap=True)
 

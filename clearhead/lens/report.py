@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from torch import Tensor
 
 from clearhead.lens.views import save
+from clearhead.lens.views.pattern import strongest
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -72,6 +73,9 @@ class AttentionReport:
             "why": self.why,
             "tokens": [token._asdict() for token in self.tokens],
             "pattern": self.pattern_TS.tolist(),
+            "links": [
+                link._asdict() for query in range(len(self.tokens)) for link in strongest(self.pattern_TS, query)
+            ],
             "next": [token._asdict() for token in self.next_tokens],
             "glances": [glance._asdict() for glance in self.glances],
         }

@@ -92,6 +92,7 @@ def test_json_holds_the_pattern_exactly(tmp_path):
     assert data == json.loads(json.dumps(report.to_json()))
     assert [data["layer"], data["head"]] == [5, 0]
     assert data["tokens"][1] == {"id": 1, "text": "The"}
+    assert data["links"][0] == {"query": 0, "key": 0, "weight": 1.0}
     assert data["next"][0] == {"id": 7, "text": "·are", "probability": 0.31}
 
 

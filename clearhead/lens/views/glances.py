@@ -9,7 +9,7 @@ from rich.cells import cell_len
 from rich.console import Group
 from rich.text import Text
 
-from clearhead.lens.views.labels import names
+from clearhead.lens.views.labels import bare, names
 from clearhead.lens.views.palette import Theme
 from clearhead.lens.views.terminal import BOLD, DIM, STRONG, cell
 
@@ -37,6 +37,11 @@ def glance_grid(glances: Sequence[Glance], labels: Sequence[str], *, width: int,
                 _glance(line, glance, words, wide - 2, theme)
         lines.append(line)
     return Group(*lines)
+
+
+def heading(labels: Sequence[str]) -> str:
+    """What the grid shows. In a text of three tokens or fewer, every token counts."""
+    return f"Where each head looks from {bare(labels[-1])}" + (", further back than its neighbour" * (len(labels) > 3))
 
 
 def _glance(line: Text, glance: Glance, words: Sequence[str], wide: int, theme: Theme | None) -> Text:

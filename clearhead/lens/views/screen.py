@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from clearhead.lens.views.glances import glance_grid
-from clearhead.lens.views.labels import bare
+from clearhead.lens.views.glances import glance_grid, heading
 from clearhead.lens.views.palette import Theme
 from clearhead.lens.views.terminal import BOLD, DIM, attention_map, bars, links
 
@@ -40,7 +39,7 @@ def print_report(report: AttentionReport, console: Console | None = None) -> Non
     ]
     if report.glances:
         parts += [
-            _heading(f"Where each head looks from {bare(labels[-1])}, further back than the token before it"),
+            _heading(heading(labels)),
             glance_grid(report.glances, labels, width=console.width, theme=theme),
         ]
     if report.next_tokens:

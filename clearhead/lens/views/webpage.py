@@ -7,6 +7,7 @@ from html import escape
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
+from clearhead.lens.views.glances import heading
 from clearhead.lens.views.labels import names
 from clearhead.lens.views.palette import BAR, LEVELS, PAPER, Theme, colour, hexadecimal, ink
 from clearhead.lens.views.pattern import is_triangle
@@ -25,6 +26,7 @@ def draw(report: AttentionReport) -> str:
     data = {
         "tokens": tokens,
         "names": names(tokens),
+        "heading": heading(tokens),
         "rows": [
             [round(weight, 4) for weight in (row[: query + 1] if triangle else row)] for query, row in enumerate(rows)
         ],
