@@ -59,7 +59,7 @@ def medians(runs: Mapping[str, Callable[[], object]], repeats: int, warm_ups: in
 
 
 def matmul_flops(size: int = 1024, repeats: int = 5) -> float:
-    """Floating-point operations a second of a float32 product of two square matrices: the limit of all that computes."""
+    """Floating-point operations a second of a product of two square float32 matrices: what limits all else."""
     import torch
 
     a, b = torch.randn(size, size), torch.randn(size, size)

@@ -33,7 +33,7 @@ def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
 
 
 def score(q_BHTK: Float[Tensor, "B H T K"], k_BGSK: Float[Tensor, "B G S K"]) -> Float[Tensor, "B H T S"]:
-    """The dot product of every query with every key, in float32 at least. A group of H/G query heads shares a key head."""
+    """The dot product of every query with every key, in float32 at least; H/G query heads share a key head."""
     dtype = accumulation_dtype(q_BHTK.dtype)
     return _per_group(q_BHTK.to(dtype), k_BGSK.to(dtype).mT)
 
@@ -131,7 +131,7 @@ def _dropped(pattern_BHTS: Tensor, dropout: float) -> Tensor:
 
 
 def _per_group(a_BHXY: Tensor, b_BGYZ: Tensor) -> Tensor:
-    """Matrix products in which H/G neighbouring heads of `a` share one of `b`: without copies of `b`, one tall product."""
+    """Matrix products in which H/G neighbouring heads of `a` share one of `b`: one tall product, `b` not copied."""
     n_rows, n_heads, height, width = a_BHXY.shape
     n_groups = b_BGYZ.shape[1]
     tall_BGRY = a_BHXY.reshape(n_rows, n_groups, n_heads // n_groups * height, width)

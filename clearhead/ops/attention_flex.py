@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
 from clearhead.ops.biases import Bias
-from clearhead.ops.masks import BoundMask
+from clearhead.ops.masks import BoundMask, Positions
 
 KINDS_KEPT = 128
 """How many kinds of call are compiled. Past torch's own limit of 8 it would run uncompiled, on a full matrix."""
@@ -79,41 +79,31 @@ Mod = Callable[..., Tensor]
 
 def mask_mod(mask: BoundMask) -> Mod:
     """The predicate as FlexAttention asks it: of one cell, by row, head and slots."""
-    position, allow = _positions(mask), mask.mask.allow
+    q_pos, k_pos, allow = _position(mask.queries, mask), _position(mask.keys, mask), mask.mask.allow
 
-    def visible(batch: Tensor, head: Tensor, q_slot: Tensor, k_slot: Tensor) -> Tensor:
-        q_pos, k_pos = position(batch, q_slot, k_slot)
-        return allow(q_pos, k_pos, batch) & (k_pos >= 0)
+    def visible(batch: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        return allow(q, k, batch) & (k >= 0)
 
-    return visible
+    # FlexAttention counts the arguments: a lambda has them whatever is wrapped around the functions of this module.
+    return lambda batch, head, q_slot, k_slot: visible(batch, q_pos(batch, q_slot), k_pos(batch, k_slot))
 
 
 def score_mod(mask: BoundMask, bias: Bias | None, softcap: float | None) -> Mod:
     """The soft-cap and the bias as FlexAttention asks for them: what becomes of one scaled score."""
-    position = _positions(mask)
+    q_pos, k_pos = _position(mask.queries, mask), _position(mask.keys, mask)
     term = bias.widened().term if bias is not None else None
 
     def changed(score: Tensor, batch: Tensor, head: Tensor, q_slot: Tensor, k_slot: Tensor) -> Tensor:
         if softcap is not None:
             score = softcap * torch.tanh(score / softcap)
-        if term is not None:
-            q_pos, k_pos = position(batch, q_slot, k_slot)
-            score = score + term(head, q_pos, k_pos)
-        return score
+        return score if term is None else score + term(head, q_pos(batch, q_slot), k_pos(batch, k_slot))
 
-    return changed
+    return lambda score, batch, head, q_slot, k_slot: changed(score, batch, head, q_slot, k_slot)
 
 
-def _positions(mask: BoundMask) -> Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]:
-    queries, keys = mask.queries.rows(mask.device), mask.keys.rows(mask.device)
-    q_alike, k_alike = queries.shape[0] == 1, keys.shape[0] == 1
-
-    def position(batch: Tensor, q_slot: Tensor, k_slot: Tensor) -> tuple[Tensor, Tensor]:
-        q_pos = queries[0, q_slot] if q_alike else queries[batch, q_slot]
-        k_pos = keys[0, k_slot] if k_alike else keys[batch, k_slot]
-        return q_pos, k_pos
-
-    return position
+def _position(positions: Positions, mask: BoundMask) -> Callable[[Tensor, Tensor], Tensor]:
+    rows = positions.rows(mask.device)
+    return (lambda batch, slot: rows[0, slot]) if rows.shape[0] == 1 else (lambda batch, slot: rows[batch, slot])
 
 
 def _compiled(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:

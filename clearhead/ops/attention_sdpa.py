@@ -56,7 +56,7 @@ def additive_mask(mask: BoundMask, bias: Bias | None, n_heads: int, dtype: torch
 def _fused(
     q_BHTK: Tensor, k_BGSK: Tensor, v_BGSV: Tensor, cells: Tensor | None, is_causal: bool, scale: float
 ) -> Tensor:
-    n_rows, n_heads, n_queries, d_key = q_BHTK.shape
+    n_heads, n_queries, d_key = q_BHTK.shape[1:]
     n_groups, d_value = k_BGSK.shape[1], v_BGSV.shape[-1]
     if d_value < d_key:  # the fused path wants one width: zeros change neither the scores nor the values kept
         v_BGSV = F.pad(v_BGSV, (0, d_key - d_value))
@@ -82,7 +82,7 @@ def _few_queries(q_BHTK: Tensor, k_BGSK: Tensor, v_BGSV: Tensor, cells: Tensor |
         twice_BH2K = q_BHTK.expand(n_rows, n_heads, 2, width)
         return F.scaled_dot_product_attention(twice_BH2K, k_BGSK, v_BGSV, scale=scale)[:, :, :1]
     tall_BGRK = q_BHTK.reshape(n_rows, n_groups, n_shared * n_queries, width)
-    if cells is not None and n_queries > 1 or cells is not None and cells.shape[1] > 1:
+    if cells is not None and (n_queries > 1 or cells.shape[1] > 1):
         n_keys = k_BGSK.shape[2]
         full = cells.expand(-1, n_heads if cells.shape[1] > 1 else n_shared, n_queries, n_keys)
         cells = full.reshape(cells.shape[0], -1, n_shared * n_queries, n_keys)

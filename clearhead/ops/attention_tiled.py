@@ -59,7 +59,7 @@ def attention_tiled(
 
 class _Tiled(torch.autograd.Function):
     @staticmethod
-    def forward(  # type: ignore[override]
+    def forward(
         ctx: FunctionCtx, options: Options, q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, *trained: Tensor
     ) -> Tensor:
         z_BHTV = q.new_empty(*q.shape[:3], v.shape[-1])
@@ -67,13 +67,13 @@ class _Tiled(torch.autograd.Function):
         for tiles in Tiles.over_batch(options, q, k, v):
             for q_slots in tiles.query_slots:
                 _forward(tiles, q_slots, sinks, z_BHTV, lse_BHT)
-        ctx.save_for_backward(q, k, v, sinks, z_BHTV, lse_BHT, *trained)
+        ctx.save_for_backward(q, k, v, sinks, z_BHTV, lse_BHT, *trained)  # type: ignore[arg-type]
         ctx.options = options  # type: ignore[attr-defined]
         return z_BHTV
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
-    def backward(ctx: FunctionCtx, grad_BHTV: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    @once_differentiable
+    def backward(ctx: FunctionCtx, grad_BHTV: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, sinks, z_BHTV, lse_BHT, *trained = ctx.saved_tensors  # type: ignore[attr-defined]
         options: Options = ctx.options  # type: ignore[attr-defined]
         wide = lse_BHT.dtype

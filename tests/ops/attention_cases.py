@@ -16,8 +16,8 @@ from clearhead.ops.masks import (
     Everything,
     Mask,
     Positions,
-    Present,
     Prefix,
+    Present,
     SameDocument,
     Window,
     bind,
@@ -55,7 +55,7 @@ PADDINGS = ("none", "padded")
 
 
 def bound(predicate: str, n_queries: int, n_keys: int, padding: str = "none") -> BoundMask:
-    """The mask of the newest queries among the keys; padded: 2 slots of row 0, all of row 1, none of row 2 are empty."""
+    """The mask of the newest queries among the keys; padded: 2 slots of row 0 and all of row 1 are empty."""
     mask: Mask = PREDICATES[predicate](n_keys)
     if padding == "none":
         return bind(mask, n_queries, n_keys)
@@ -99,7 +99,7 @@ def problem(
 
 
 def solve(function: Any, given: Problem, dtype: torch.dtype, backward: bool, train_bias: bool = True) -> list[Tensor]:
-    """z, and with `backward` the gradients of q, k, v, sinks and bias of a loss that weighs every number differently."""
+    """z, and with `backward` the gradients of q, k, v, sinks and bias of a loss that weighs every number anew."""
     q, k, v = (x.to(dtype).requires_grad_(backward) for x in (given.q, given.k, given.v))
     sinks = None if given.sinks is None else given.sinks.to(dtype).requires_grad_(backward)
     bias, trained = given.bias, []
@@ -119,7 +119,7 @@ def solve(function: Any, given: Problem, dtype: torch.dtype, backward: bool, tra
 
 
 def rounded(given: Problem, dtype: torch.dtype) -> Problem:
-    """The same problem with its numbers rounded to `dtype`, in float64: what a backend at that dtype really is given."""
+    """The same problem with its numbers rounded to `dtype`, in float64: what a backend is really given."""
 
     def through(x: Tensor) -> Tensor:
         return x.to(dtype).double()

@@ -116,7 +116,9 @@ def test_alibi_slopes_are_the_papers() -> None:
     assert alibi_slopes(8).tolist() == [2.0**-i for i in range(1, 9)]
     assert alibi_slopes(16)[:2].tolist() == pytest.approx([2**-0.5, 2**-1])
     # 12 heads: the 8 of 8 heads, then every other one of 16 (as the authors' code does)
-    assert alibi_slopes(12).tolist() == pytest.approx([2.0**-i for i in range(1, 9)] + [2 ** -(i + 0.5) for i in range(4)])
+    assert alibi_slopes(12).tolist() == pytest.approx(
+        [2.0**-i for i in range(1, 9)] + [2 ** -(i + 0.5) for i in range(4)]
+    )
 
 
 def test_alibi_falls_with_distance() -> None:
