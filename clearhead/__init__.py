@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from clearhead.checkpoints.load import load, save
     from clearhead.errors import ClearheadError
     from clearhead.generation import generate, stream
-    from clearhead.lens import edit, look
+    from clearhead.lens.edit import edit
+    from clearhead.lens.record import look
     from clearhead.model.transformer import Transformer
 
 __version__ = "0.1.0"
@@ -22,8 +23,8 @@ _HOMES = {
     "save": "clearhead.checkpoints.load",
     "generate": "clearhead.generation",
     "stream": "clearhead.generation",
-    "look": "clearhead.lens",
-    "edit": "clearhead.lens",
+    "look": "clearhead.lens.record",
+    "edit": "clearhead.lens.edit",
     "Transformer": "clearhead.model.transformer",
     "ClearheadError": "clearhead.errors",
 }

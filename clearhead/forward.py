@@ -21,16 +21,22 @@ from clearhead.taps import Taps
 T = TypeVar("T")
 
 
+@dataclass(frozen=True)
+class Places:
+    """Where tokens stand as the encodings count them: positions that restart with each document."""
+
+    positions: Positions
+    lengths: int | Tensor
+    """How many tokens the text that a token belongs to has so far: one number, or (B, 1) or (B, T)."""
+
+
 @dataclass(kw_only=True)
 class Pass:
     """One run of a model over B rows of T tokens."""
 
     positions: Positions
     """Absolute positions, for masks and states; -1 marks padding."""
-    places: Positions
-    """Positions as the encodings count them: they restart with each document."""
-    lengths: int | Tensor
-    """How many tokens the text that a token belongs to has so far: one number, or (B, 1) or (B, T)."""
+    places: Places
     device: torch.device
     mask: Mask | None = None
     """The batch's part of the mask (documents, a caller's predicate), ANDed to each layer's own."""
@@ -61,9 +67,7 @@ class Pass:
         return value if self.taps is None else self.taps(path, name, value)
 
 
-def positions_from(
-    present_BT: Bool[Tensor, "B T"] | None, n_tokens: int, start: int | Int[Tensor, "B"]
-) -> Positions:
+def positions_from(present_BT: Bool[Tensor, "B T"] | None, n_tokens: int, start: int | Int[Tensor, "B"]) -> Positions:
     """The positions of new tokens: present ones are counted on from `start`, padding gets -1.
 
     Rows that are full and start alike become a span, which costs no tensor and allows the fastest masks.
@@ -77,7 +81,7 @@ def positions_from(
     return Positions(rows_BT=counted.masked_fill(~present_BT, -1))
 
 
-def restart(positions: Positions, document_BT: Int[Tensor, "B T"]) -> tuple[Positions, Int[Tensor, "B T"]]:
+def restart(positions: Positions, document_BT: Int[Tensor, "B T"]) -> Places:
     """Positions counted anew from 0 in each run of one document, and for each token the length of its run."""
     rows_BT = positions.rows(document_BT.device).expand_as(document_BT)
     changed = document_BT[:, 1:] != document_BT[:, :-1]
@@ -87,4 +91,4 @@ def restart(positions: Positions, document_BT: Int[Tensor, "B T"]) -> tuple[Posi
     starts_BR = far.expand(run_BT.shape).scatter_reduce(1, run_BT, rows_BT.where(there_BT, far), "amin")
     counts_BR = torch.zeros_like(run_BT).scatter_add(1, run_BT, there_BT.long())
     places_BT = torch.where(there_BT, rows_BT - starts_BR.gather(1, run_BT), -1)
-    return Positions(rows_BT=places_BT), counts_BR.gather(1, run_BT)
+    return Places(Positions(rows_BT=places_BT), counts_BR.gather(1, run_BT))

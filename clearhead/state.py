@@ -39,6 +39,14 @@ class LayerState(Protocol):
         ...
 
 
+class AttentionState(LayerState, Protocol):
+    """What a layer of self-attention remembers."""
+
+    def append(self, k_BGTK: Tensor, v_BGTK: Tensor, positions: Positions) -> tuple[Tensor, Tensor, Positions]:
+        """Add T tokens; returns the keys and values that any of them may see, and their positions."""
+        ...
+
+
 class KVState:
     """Keys and values of every token, (B, G, S, K) each. Room grows by doubling, so appending costs one copy."""
 
@@ -240,9 +248,7 @@ def _written(buffer: Tensor | None, new_BGTK: Tensor, start: int, capacity: int 
         room = max(stop, capacity or 0) if buffer is None else max(2 * buffer.shape[2], stop)
         # Not an inference tensor even inside inference mode: a later pass may write to it outside.
         with torch.inference_mode(False):
-            larger = torch.empty(
-                (n_rows, n_heads, room, width), dtype=new_BGTK.dtype, device=new_BGTK.device
-            )
+            larger = torch.empty((n_rows, n_heads, room, width), dtype=new_BGTK.dtype, device=new_BGTK.device)
         if buffer is not None:
             larger[:, :, :start] = buffer[:, :, :start].detach()
         buffer = larger

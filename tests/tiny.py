@@ -17,7 +17,9 @@ def lively(model: nn.Module, seed: int = 0) -> nn.Module:
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            around = 1.0 if parameter.ndim == 1 and "norm" in name.replace("ln_", "norm") and "bias" not in name else 0.0
+            around = (
+                1.0 if parameter.ndim == 1 and "norm" in name.replace("ln_", "norm") and "bias" not in name else 0.0
+            )
             spread = 0.3 if parameter.ndim == 1 else parameter.shape[-1] ** -0.5
             parameter.copy_(around + spread * torch.randn(parameter.shape, generator=generator))
     return model.eval()

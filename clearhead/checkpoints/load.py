@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from clearhead.checkpoints.write import write_checkpoint
 from clearhead.errors import ClearheadError
 from clearhead.families import FAMILIES, Family, family_of, gguf_config, gguf_family_of
 from clearhead.families.family import GGUFFile
-from clearhead.families.weights import Match, Row, Same, expand, plan
+from clearhead.families.weights import Match, Same, expand, plan
 from clearhead.inputs.tokenizer import Tokenizer
 from clearhead.model.transformer import Transformer
 
@@ -31,7 +31,7 @@ class Origin:
     family: Family
     raw_config: dict[str, Any]
     where: str = ""
-    sidecar_files: dict[str, Path | bytes] = field(default_factory=dict)
+    sidecar_files: dict[str, Path] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -51,24 +51,22 @@ def blueprint(checkpoint: Checkpoint) -> Blueprint:
         ClearheadError: the config or the names and shapes of the weights are not those of a known family.
     """
     shapes = {name: info.shape for name, info in checkpoint.tensors.items()}
-    rows: Sequence[Row]
     if checkpoint.format == "gguf":
         config_file = checkpoint.where
         family, gguf = gguf_family_of(checkpoint.config, config_file)
         file = GGUFFile(shapes, lambda name: checkpoint.read(name).tolist())
         raw = gguf_config(family, gguf, checkpoint.config, file, checkpoint.where)
-        rows, skips = gguf.weights, gguf.skips
+        layout = gguf.weights
     else:
         raw = checkpoint.config
         config_file = str(Path(checkpoint.where) / "config.json")
         family = family_of(raw, config_file)
-        rows, skips = family.weights, family.skips
-        rows, skips = family.unprefixed(rows, skips, shapes)
+        layout = family.weights.suiting(shapes)
     config = family.read(raw, config_file)
     with torch.device("meta"):
         model = Transformer(config)
     parameters = {name: tuple(p.shape) for name, p in model.named_parameters()}
-    matches, repeats = plan(rows, skips, parameters, shapes, len(config.stack.blocks), checkpoint.where)
+    matches, repeats = plan(layout, parameters, shapes, len(config.stack.blocks), checkpoint.where)
     origin = Origin(family, raw, checkpoint.where, dict(checkpoint.sidecar_files))
     return Blueprint(model, matches, repeats, origin)
 
@@ -99,8 +97,6 @@ def load(
         model, origin = plan_.model, plan_.origin
         tokenizer = _tokenizer(checkpoint, model.config.stack.embed.front.vocab_size)
         _fill(model, plan_, checkpoint, wanted or _stored_dtype(checkpoint), torch.device(device))
-        if checkpoint.format == "gguf" and tokenizer is not None:
-            origin.sidecar_files.update(tokenizer.files())
     model.tokenizer = tokenizer
     model.origin = origin
     return model.eval()
@@ -126,13 +122,15 @@ def save(model: Transformer, folder: str | Path, *, family: str | None = None) -
     config = origin.family.write(model.config, origin.raw_config)
     config.pop("torch_dtype", None)
     config["dtype"] = str(model.dtype).removeprefix("torch.")
-    write_checkpoint(folder, config, _file_tensors(model, origin.family), origin.sidecar_files)
+    # A tokenizer that came from a folder is carried along as its files; one from elsewhere writes its own.
+    files = origin.sidecar_files or (model.tokenizer.files() if model.tokenizer is not None else {})
+    write_checkpoint(folder, config, _file_tensors(model, origin.family), files)
 
 
 def _file_tensors(model: Transformer, family: Family) -> Iterator[tuple[str, Tensor]]:
     parameters = dict(model.named_parameters())
     shapes = {name: tuple(p.shape) for name, p in parameters.items()}
-    matches = expand(family.weights, shapes, len(model.config.stack.blocks))
+    matches = expand(family.weights.rows, shapes, len(model.config.stack.blocks))
     homeless = set(parameters) - {name for match in matches for name in match.parameters}
     if homeless:
         raise ClearheadError(f"a {family.model_type} checkpoint has no place for {', '.join(sorted(homeless)[:4])}")
@@ -175,7 +173,7 @@ def _tokenizer(checkpoint: Checkpoint, vocab_size: int) -> Tokenizer | None:
     if checkpoint.format == "gguf":
         if "tokenizer.ggml.tokens" not in checkpoint.config:
             return None
-        tokenizer = Tokenizer.from_gguf(checkpoint.config)
+        tokenizer = Tokenizer.from_gguf(checkpoint.config, where=checkpoint.where)
     elif {"tokenizer.json", "vocab.json", "tokenizer.model"} & set(checkpoint.sidecar_files):
         tokenizer = Tokenizer.from_folder(Path(next(iter(checkpoint.sidecar_files.values()))).parent)
     else:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from clearhead.config import TransformerConfig
 from clearhead.errors import ClearheadError
-from clearhead.families.weights import Row, check_bijection
+from clearhead.families.weights import Layout
 
 MISSING = object()
 
@@ -122,30 +122,21 @@ class GGUF:
     architecture: str
     config: Callable[[Reader, GGUFFile], dict[str, Any]]
     """The published config, from the file's metadata (without the architecture's prefix) and its tensors."""
-    weights: tuple[Row, ...]
-    skips: tuple[str, ...] = ()
+    weights: Layout
 
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """One published architecture as data. `skips` are templates of tensors that hold nothing learned, and
-    `prefix` is what older files leave out of all names.
-    """
+    """One published architecture as data."""
 
     model_type: str
     architectures: tuple[str, ...]
     config: Callable[[Reader], TransformerConfig]
     to_hf: Callable[[TransformerConfig], dict[str, Any]]
-    weights: tuple[Row, ...]
+    weights: Layout
     ignores: frozenset[str] = frozenset()
-    skips: tuple[str, ...] = ()
-    prefix: str = ""
+    """Keys that say nothing about the numbers, beside those of every family."""
     gguf: GGUF | None = None
-
-    def __post_init__(self) -> None:
-        check_bijection(self.model_type, self.weights)
-        if self.gguf is not None:
-            check_bijection(f"{self.model_type} (GGUF)", self.gguf.weights)
 
     def read(self, raw: Mapping[str, Any], where: str) -> TransformerConfig:
         """The config of a model of this family, from its published config.
@@ -183,12 +174,3 @@ class Family:
         kept = {k: v for k, v in raw.items() if k in new or k not in reader.read}
         changed = {k: v for k, v in new.items() if k not in raw or v != old[k]}
         return {**kept, **changed}
-
-    def unprefixed(
-        self, rows: Sequence[Row], skips: Sequence[str], files: Iterable[str]
-    ) -> tuple[Sequence[Row], Sequence[str]]:
-        """Rows and skips without `prefix`, for a file that was saved from the inner model and names nothing by it."""
-        if not self.prefix or any(name.startswith(self.prefix) for name in files):
-            return rows, skips
-        bare = [replace(row, file=row.file.removeprefix(self.prefix)) for row in rows]
-        return bare, [skip.removeprefix(self.prefix) for skip in skips]

@@ -26,7 +26,7 @@ from clearhead.families.common import ACTIVATION_NAMES, a, published_activation,
 from clearhead.families.family import GGUF, Family, GGUFFile, Reader
 from clearhead.families.llama import gguf_scaling
 from clearhead.families.rope import rotary_from, write_rotary
-from clearhead.families.weights import Row, Shift, Tied
+from clearhead.families.weights import Layout, Row, Shift, Tied
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 
@@ -38,9 +38,7 @@ def read(r: Reader) -> TransformerConfig:
     bias = r.get("attention_bias", False)
     rotary = _read_rotary(r, context)
     masks = _read_masks(r)
-    scores = ScoresConfig(
-        scale=r.get("query_pre_attn_scalar", 256) ** -0.5, dropout=r.get("attention_dropout", 0.0)
-    )
+    scores = ScoresConfig(scale=r.get("query_pre_attn_scalar", 256) ** -0.5, dropout=r.get("attention_dropout", 0.0))
     n_heads, n_kv_heads = r.get("num_attention_heads", 8), r.get("num_key_value_heads", 4)
     feed_forward = FeedForwardConfig(
         d_ff=r.get("intermediate_size", 9216),
@@ -71,9 +69,7 @@ def read(r: Reader) -> TransformerConfig:
             norm=norm,
         ),
         heads=HeadsConfig(
-            tokens=TokenHeadConfig(
-                tie=r.get("tie_word_embeddings", True), softcap=r.get("final_logit_softcapping")
-            )
+            tokens=TokenHeadConfig(tie=r.get("tie_word_embeddings", True), softcap=r.get("final_logit_softcapping"))
         ),
         context=context,
         ids=read_ids(r, bos=2, eos=1, pad=0),
@@ -240,8 +236,8 @@ FAMILY = Family(
     architectures=("Gemma3ForCausalLM",),
     config=read,
     to_hf=write,
-    weights=WEIGHTS,
+    weights=Layout(WEIGHTS),
     # attn_logit_softcapping is in the files and in no published computation.
     ignores=frozenset({"attn_logit_softcapping", "cache_implementation", "_sliding_window_pattern"}),
-    gguf=GGUF(architecture="gemma3", config=from_gguf, weights=GGUF_WEIGHTS),
+    gguf=GGUF(architecture="gemma3", config=from_gguf, weights=Layout(GGUF_WEIGHTS)),
 )

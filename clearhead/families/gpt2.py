@@ -23,7 +23,7 @@ from clearhead.config import (
 )
 from clearhead.families.common import ACTIVATION_NAMES, a, published_activation, read_ids, write_ids
 from clearhead.families.family import GGUF, Family, GGUFFile, Reader
-from clearhead.families.weights import Concat, Row, Tied, Transpose
+from clearhead.families.weights import Concat, Layout, Row, Tied, Transpose
 
 
 def read(r: Reader) -> TransformerConfig:
@@ -162,12 +162,15 @@ FAMILY = Family(
     architectures=("GPT2LMHeadModel",),
     config=read,
     to_hf=write,
-    weights=WEIGHTS,
+    weights=Layout(
+        WEIGHTS,
+        # The masks of older files.
+        skips=("transformer.h.{l}.attn.bias", "transformer.h.{l}.attn.masked_bias"),
+        prefix="transformer.",
+    ),
     ignores=frozenset(
         "n_ctx reorder_and_upcast_attn summary_type summary_use_proj summary_activation summary_proj_to_labels "
         "summary_first_dropout gradient_checkpointing".split()
     ),
-    prefix="transformer.",
-    skips=("transformer.h.{l}.attn.bias", "transformer.h.{l}.attn.masked_bias"),
-    gguf=GGUF(architecture="gpt2", config=from_gguf, weights=GGUF_WEIGHTS),
+    gguf=GGUF(architecture="gpt2", config=from_gguf, weights=Layout(GGUF_WEIGHTS)),
 )

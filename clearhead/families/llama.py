@@ -23,7 +23,7 @@ from clearhead.config import (
 from clearhead.families.common import ACTIVATION_NAMES, a, published_activation, read_ids, write_ids
 from clearhead.families.family import GGUF, Family, GGUFFile, Reader
 from clearhead.families.rope import read_rotary, write_rotary
-from clearhead.families.weights import RopeOrder, Row, Tied
+from clearhead.families.weights import Layout, RopeOrder, Row, Tied
 
 
 def read(r: Reader) -> TransformerConfig:
@@ -44,9 +44,7 @@ def read(r: Reader) -> TransformerConfig:
         activation=r.choose("hidden_act", ACTIVATION_NAMES, "silu"),
         bias=r.get("mlp_bias", False),
     )
-    block = BlockConfig(
-        mixer=SublayerConfig(op=attention, pre=norm), ffn=SublayerConfig(op=feed_forward, pre=norm)
-    )
+    block = BlockConfig(mixer=SublayerConfig(op=attention, pre=norm), ffn=SublayerConfig(op=feed_forward, pre=norm))
     return TransformerConfig(
         d_model=d_model,
         decoder=StackConfig(
@@ -176,7 +174,6 @@ FAMILY = Family(
     architectures=("LlamaForCausalLM",),
     config=read,
     to_hf=write,
-    weights=WEIGHTS,
-    skips=("model.layers.{l}.self_attn.rotary_emb.inv_freq",),
-    gguf=GGUF(architecture="llama", config=from_gguf, weights=GGUF_WEIGHTS, skips=("rope_freqs.weight",)),
+    weights=Layout(WEIGHTS, skips=("model.layers.{l}.self_attn.rotary_emb.inv_freq",)),
+    gguf=GGUF(architecture="llama", config=from_gguf, weights=Layout(GGUF_WEIGHTS, skips=("rope_freqs.weight",))),
 )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -132,6 +132,27 @@ class Row:
 
 
 @dataclass(frozen=True)
+class Layout:
+    """All tensors of a kind of file. `skips` are templates of tensors that hold nothing learned, and `prefix` is what
+    files saved from the inner model leave out of every name.
+    """
+
+    rows: tuple[Row, ...]
+    skips: tuple[str, ...] = ()
+    prefix: str = ""
+
+    def __post_init__(self) -> None:
+        check_bijection(self.rows)
+
+    def suiting(self, files: Iterable[str]) -> Layout:
+        """This layout, or the one without the prefix where no file name has it."""
+        if not self.prefix or any(name.startswith(self.prefix) for name in files):
+            return self
+        rows = tuple(replace(row, file=row.file.removeprefix(self.prefix)) for row in self.rows)
+        return Layout(rows, tuple(skip.removeprefix(self.prefix) for skip in self.skips))
+
+
+@dataclass(frozen=True)
 class Match:
     """A row at one layer, in one model: which tensor of the file goes to which parameters."""
 
@@ -140,17 +161,17 @@ class Match:
     op: Op
 
 
-def check_bijection(family: str, rows: Sequence[Row]) -> None:
+def check_bijection(rows: Sequence[Row]) -> None:
     """Refuse rows that name a tensor or a parameter twice: they could not be undone."""
     files = [row.file for row in rows]
     names = [name for row in rows for name in row.names]
     for kind, values in (("tensor", files), ("parameter", names)):
         twice = {value for value in values if values.count(value) > 1}
         if twice:
-            raise AssertionError(f"the rows of {family} name the {kind} {sorted(twice)[0]} twice")
+            raise AssertionError(f"the rows name the {kind} {sorted(twice)[0]} twice")
     for row in rows:
         if any(("{l}" in name) != ("{l}" in row.file) for name in row.names):
-            raise AssertionError(f"the row of {family} for {row.file} has a layer number on one side only")
+            raise AssertionError(f"the row for {row.file} has a layer number on one side only")
 
 
 def expand(rows: Sequence[Row], parameters: Mapping[str, Shape], n_layers: int) -> list[Match]:
@@ -165,12 +186,7 @@ def expand(rows: Sequence[Row], parameters: Mapping[str, Shape], n_layers: int) 
 
 
 def plan(
-    rows: Sequence[Row],
-    skips: Sequence[str],
-    parameters: Mapping[str, Shape],
-    files: Mapping[str, Shape],
-    n_layers: int,
-    where: str,
+    layout: Layout, parameters: Mapping[str, Shape], files: Mapping[str, Shape], n_layers: int, where: str
 ) -> tuple[list[Match], list[tuple[str, str]]]:
     """What to read, and which tensors of the file repeat a tied parameter and must equal it.
 
@@ -178,13 +194,13 @@ def plan(
         ClearheadError: a parameter that nothing fills, a tensor that nothing claims, a shape that does not fit;
             all of them in one message.
     """
-    matches = expand(rows, parameters, n_layers)
+    matches = expand(layout.rows, parameters, n_layers)
     problems = []
     for match in matches:
         expected = match.op.file_shapes([parameters[name] for name in match.parameters])[0]
         if match.file not in files:
             tied = isinstance(match.op, Tied)
-            hint = "; if it shares the embedding's weights, the config must say so (tie_word_embeddings)" if tied else ""
+            hint = "; if it shares the embedding's, the config must say so (tie_word_embeddings)" if tied else ""
             problems.append(f"the tensor {match.file} is missing{hint}")
         elif tuple(files[match.file]) != tuple(expected):
             problems.append(
@@ -195,11 +211,11 @@ def plan(
 
     repeats = [
         (row.file, row.op.parameter)
-        for row in rows
+        for row in layout.rows
         if isinstance(row.op, Tied) and row.names[0] not in parameters and row.file in files
     ]
     claimed = {match.file for match in matches} | {file for file, _ in repeats}
-    skipped = [_template(skip) for skip in skips]
+    skipped = [_template(skip) for skip in layout.skips]
     problems += [
         f"the tensor {name} has no place in this model"
         for name in files

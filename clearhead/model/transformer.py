@@ -11,7 +11,7 @@ from torch import Tensor
 from clearhead import taps as taps_
 from clearhead.config import AttentionConfig, RotaryConfig, TransformerConfig
 from clearhead.errors import ClearheadError
-from clearhead.forward import Pass, positions_from, restart
+from clearhead.forward import Pass, Places, positions_from, restart
 from clearhead.model.heads import TokenHead
 from clearhead.model.init import initialise
 from clearhead.model.stack import Stack
@@ -108,15 +108,16 @@ class Transformer(Stack):
     ) -> Pass:
         device = tokens_BT.device
         positions = positions_from(present, tokens_BT.shape[1], 0 if state is None else state.next)
-        places, lengths = positions, _lengths(positions, device)
+        lengths = _lengths(positions, device)
         if state is not None:
             state.advance(positions, device)
             lengths = state.next if isinstance(state.next, int) else state.next[:, None]
+        places = Places(positions, lengths)
         if documents is not None:
-            places, lengths = restart(positions, documents)
+            places = restart(positions, documents)
             same = SameDocument(_by_position(documents, positions))
             mask = same if mask is None else same & mask
-        return Pass(positions=positions, places=places, lengths=lengths, device=device, mask=mask, state=state)
+        return Pass(positions=positions, places=places, device=device, mask=mask, state=state)
 
     def _read_again_if_stale(
         self, tokens_BT: Tensor, present: Tensor | None, state: State
@@ -143,7 +144,9 @@ class Transformer(Stack):
         self, tokens_BT: Tensor, present: Tensor | None, documents: Tensor | None, state: State | None
     ) -> None:
         if tokens_BT.ndim != 2 or tokens_BT.shape[1] == 0:
-            raise ClearheadError(f"tokens must be of shape (rows, length), not {tuple(tokens_BT.shape)}; give at least one")
+            raise ClearheadError(
+                f"tokens must be of shape (rows, length), not {tuple(tokens_BT.shape)}; give at least one"
+            )
         for name, other in (("present", present), ("documents", documents)):
             if other is not None and other.shape != tokens_BT.shape:
                 raise ClearheadError(
@@ -156,7 +159,9 @@ class Transformer(Stack):
             n = self.config.stack.embed.front.vocab_size
             if int(low) < 0 or int(high) >= n:
                 wrong = int(low) if int(low) < 0 else int(high)
-                raise ClearheadError(f"token {wrong} is not in this model's vocabulary of {n}: ids go from 0 to {n - 1}")
+                raise ClearheadError(
+                    f"token {wrong} is not in this model's vocabulary of {n}: ids go from 0 to {n - 1}"
+                )
 
     # ---- about it
 

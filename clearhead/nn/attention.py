@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import torch
 from jaxtyping import Float
@@ -19,7 +19,7 @@ from clearhead.ops.backends import attend
 from clearhead.ops.biases import Alibi, Bias, alibi_slopes
 from clearhead.ops.masks import Around, BoundMask, Causal, Everything, Mask, Positions, Window
 from clearhead.ops.positions import rotate
-from clearhead.state import KVState, LayerState, WindowState
+from clearhead.state import AttentionState, KVState, LayerState, WindowState
 
 
 def mask_from(config: MaskConfig) -> Mask:
@@ -73,22 +73,24 @@ class Attention(nn.Module):
 
         k_BGSK, v_BGSK, keys = k_BGTK, v_BGTK, p.positions
         if p.state is not None:
-            k_BGSK, v_BGSK, keys = p.state.at(self.path).append(k_BGTK, v_BGTK, p.positions)
+            memory = cast(AttentionState, p.state.at(self.path))
+            k_BGSK, v_BGSK, keys = memory.append(k_BGTK, v_BGTK, p.positions)
         q_BHTK = p.tap(self.path, "q", q_BHTK)
         k_BGSK, v_BGSK = p.tap(self.path, "k", k_BGSK), p.tap(self.path, "v", v_BGSK)
 
         z_BHTK = self._attend(q_BHTK, k_BGSK, v_BGSK, keys, p)
         z_BHTK = p.tap(self.path, "z", z_BHTK)
-        return self.o_proj(z_BHTK.transpose(1, 2).flatten(2))
+        out_BTD: Tensor = self.o_proj(z_BHTK.transpose(1, 2).flatten(2))
+        return out_BTD
 
     def _heads(self, y_BTE: Tensor, norm: Norm | None, n_heads: int) -> Tensor:
         """Split a projection into heads, (B, T, heads * K) to (B, heads, T, K), normed before or after the split."""
         if norm is not None and norm.weight.shape[0] == y_BTE.shape[-1] and n_heads > 1:
             y_BTE, norm = norm(y_BTE), None
-        y_BHTK = y_BTE.unflatten(-1, (n_heads, -1))
+        y_BTHK: Tensor = y_BTE.unflatten(-1, (n_heads, -1))
         if norm is not None:
-            y_BHTK = norm(y_BHTK)
-        return y_BHTK.transpose(1, 2)
+            y_BTHK = norm(y_BTHK)
+        return y_BTHK.transpose(1, 2)
 
     def _attend(self, q_BHTK: Tensor, k_BGSK: Tensor, v_BGSK: Tensor, keys: Positions, p: Pass) -> Tensor:
         mask = p.bound_mask(self.mask, keys)

@@ -70,4 +70,4 @@ class Block(nn.Module):
             out_BTD = F.dropout(out_BTD, c.dropout)
         if c.scale != 1.0:
             out_BTD = out_BTD * c.scale
-        return p.tap(op.path, "out", out_BTD)
+        return p.tap(str(op.path), "out", out_BTD)

@@ -22,8 +22,8 @@ class Embedding(nn.Module):
         self.config = config
         self.d_model = d_model
         self.tokens = nn.Embedding(config.front.vocab_size, d_model)
-        has_table = isinstance(config.positions, LearnedPositions)
-        self.positions = nn.Embedding(config.positions.n, d_model) if has_table else None
+        table = config.positions
+        self.positions = nn.Embedding(table.n, d_model) if isinstance(table, LearnedPositions) else None
         self.norm = Norm(d_model, config.norm) if config.norm is not None else None
 
     def forward(self, tokens_BT: Int[Tensor, "B T"], p: Pass) -> Float[Tensor, "B T d"]:
@@ -39,8 +39,9 @@ class Embedding(nn.Module):
         return F.dropout(x_BTD, c.dropout, self.training)
 
     def _positions(self, config: LearnedPositions | SinusoidalPositions, p: Pass) -> Tensor:
-        place_BT = p.places.rows(p.device).clamp(min=0)
-        longest = p.places.span[1] if p.places.span is not None else int(place_BT.max()) + 1
+        places = p.places.positions
+        place_BT = places.rows(p.device).clamp(min=0)
+        longest = places.span[1] if places.span is not None else int(place_BT.max()) + 1
         if longest > config.n:
             raise ClearheadError(
                 f"the text is {longest} tokens long, and this model has positions for {config.n}; shorten it"

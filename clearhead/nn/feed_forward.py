@@ -37,4 +37,5 @@ class FeedForward(nn.Module):
             pre_BTF = p.tap(self.path, "pre", self.gate_proj(x_BTD))
             post_BTF = self.act(pre_BTF) * self.up_proj(x_BTD)
         post_BTF = p.tap(self.path, "post", post_BTF)
-        return self.down_proj(F.dropout(post_BTF, self.config.dropout, self.training))
+        out_BTD: Tensor = self.down_proj(F.dropout(post_BTF, self.config.dropout, self.training))
+        return out_BTD

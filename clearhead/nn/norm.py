@@ -21,7 +21,7 @@ class Norm(nn.Module):
 
     def forward(self, x: Float[Tensor, "*shape d"]) -> Float[Tensor, "*shape d"]:
         c = self.config
-        weight = self.weight
+        weight: Tensor = self.weight
         if c.offset:
             # Where the weight is applied before rounding, 1 + w must not be rounded either (Gemma).
             weight = (weight if c.round_first or weight.dtype == torch.float64 else weight.float()) + c.offset

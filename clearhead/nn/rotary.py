@@ -71,8 +71,10 @@ def rotary_tables(config: RotaryConfig, d_head: int, p: Pass, dtype: torch.dtype
     """Cosines and signed sines for this pass's tokens, (1 or B, 1, T, R), computed in float32 and rounded once."""
 
     def make() -> tuple[Tensor, Tensor]:
-        frequency, gain = frequencies(config, d_head, p.lengths)
-        cos, sin = ops.rotary_tables(p.places.rows(p.device).clamp(min=0), frequency, config.interleaved, gain)
+        frequency, gain = frequencies(config, d_head, p.places.lengths)
+        cos, sin = ops.rotary_tables(
+            p.places.positions.rows(p.device).clamp(min=0), frequency, config.interleaved, gain
+        )
         return cos[:, None].to(dtype), sin[:, None].to(dtype)
 
     return p.once(("rotary", config, d_head, dtype), make)

@@ -47,7 +47,7 @@ def dynamic_frequencies(
 def llama3_frequencies(
     frequency: Float[Tensor, "k"], factor: float, low: float, high: float, trained_length: int
 ) -> Float[Tensor, "k"]:
-    """Waves longer than trained/low are stretched by `factor`, those shorter than trained/high kept, blended between."""
+    """Waves longer than trained/low are stretched by `factor`, those below trained/high kept, blended between."""
     turns = trained_length * frequency / (2 * math.pi)
     share_kept = ((turns - low) / (high - low)).clamp(0, 1)
     return (1 - share_kept) * frequency / factor + share_kept * frequency

@@ -16,7 +16,11 @@ from tests.oracles import close
 
 def permuted(weight: torch.Tensor, n_heads: int) -> torch.Tensor:
     """How converters store q and k: a head's two halves interleaved."""
-    return weight.reshape(n_heads, 2, weight.shape[0] // n_heads // 2, *weight.shape[1:]).swapaxes(1, 2).reshape(weight.shape)
+    return (
+        weight.reshape(n_heads, 2, weight.shape[0] // n_heads // 2, *weight.shape[1:])
+        .swapaxes(1, 2)
+        .reshape(weight.shape)
+    )
 
 
 def write_llama(path: Path, model: torch.nn.Module, *, divisors: torch.Tensor | None = None, **extra: object) -> None:

@@ -145,11 +145,11 @@ def test_h08_untied_config_without_a_head(folder):
 
 def test_rows_are_a_bijection():
     for family in FAMILIES.values():
-        check_bijection(family.model_type, family.weights)
+        check_bijection(family.weights.rows)
     with pytest.raises(AssertionError, match="twice"):
-        check_bijection("x", (Row("a.{l}", "b.{l}"), Row("c.{l}", "b.{l}")))
+        check_bijection((Row("a.{l}", "b.{l}"), Row("c.{l}", "b.{l}")))
     with pytest.raises(AssertionError, match="one side"):
-        check_bijection("x", (Row("a.{l}", "b"),))
+        check_bijection((Row("a.{l}", "b"),))
 
 
 @pytest.mark.parametrize("op", [Concat(), Concat(transposed=True), RopeOrder(), Shift(1.0)])

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-
 from clearhead.config import (
     AlibiConfig,
     AttentionConfig,
@@ -36,7 +34,9 @@ POSITIONS: dict[str, Any] = {
 }
 
 
-def small(positions: str = "rotary", *, windows: tuple[int | None, ...] = (None, None), kind: str = "causal") -> Transformer:
+def small(
+    positions: str = "rotary", *, windows: tuple[int | None, ...] = (None, None), kind: str = "causal"
+) -> Transformer:
     """A model of one layer a window, d 32, 4 heads on 2 kv heads, vocabulary 50."""
     embed, rotary = POSITIONS[positions]
     norm = NormConfig()

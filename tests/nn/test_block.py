@@ -20,7 +20,7 @@ from clearhead.config import (
     SublayerConfig,
 )
 from clearhead.errors import ClearheadError
-from clearhead.forward import Pass
+from clearhead.forward import Pass, Places
 from clearhead.nn.attention import Attention
 from clearhead.nn.block import Block
 from clearhead.ops.masks import Positions
@@ -38,7 +38,7 @@ PLACEMENTS = {
 
 def a_pass(n: int) -> Pass:
     positions = Positions(span=(0, n))
-    return Pass(positions=positions, places=positions, lengths=n, device=torch.device("cpu"))
+    return Pass(positions=positions, places=Places(positions, n), device=torch.device("cpu"))
 
 
 def filled(module: torch.nn.Module) -> torch.nn.Module:

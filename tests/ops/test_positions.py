@@ -25,9 +25,7 @@ def test_sinusoids_are_the_papers_formula():
 
 def test_sinusoids_in_halves_hold_the_same_numbers():
     position = torch.arange(9)
-    assert torch.equal(
-        ops.sinusoids(position, 6, "halves"), ops.sinusoids(position, 6)[:, [0, 2, 4, 1, 3, 5]]
-    )
+    assert torch.equal(ops.sinusoids(position, 6, "halves"), ops.sinusoids(position, 6)[:, [0, 2, 4, 1, 3, 5]])
 
 
 @pytest.mark.parametrize("interleaved", [False, True])
@@ -72,12 +70,12 @@ def test_h03_tables_stay_exact_after_a_cast(tmp_path):
     assert error(exact[0, :, :16], by_hand) <= 2e-4
     assert (exact.bfloat16().float() - exact).abs().max() <= 0.004
 
-    from clearhead.forward import Pass
+    from clearhead.forward import Pass, Places
     from clearhead.nn.rotary import rotary_tables
     from clearhead.ops.masks import Positions
 
     positions = Positions(span=(0, 2048))
-    p = Pass(positions=positions, places=positions, lengths=2048, device=torch.device("cpu"))
+    p = Pass(positions=positions, places=Places(positions, 2048), device=torch.device("cpu"))
     cos, _ = rotary_tables(RotaryConfig(), 32, p, torch.bfloat16)
     assert cos.dtype == torch.bfloat16
     assert (cos[:, 0].float() - exact).abs().max() <= 0.004
@@ -101,9 +99,7 @@ def test_h04_scaling_by_length_starts_beyond_the_trained_length():
     assert same_frequencies(dynamic, 3, 64)
     assert not same_frequencies(dynamic, 64, 65)
     assert not same_frequencies(dynamic, 65, 66)
-    long = RotaryConfig(
-        scaling=LongRopeScaling(short=(1.0,) * 4, long=(2.0,) * 4, trained_length=64, factor=2.0)
-    )
+    long = RotaryConfig(scaling=LongRopeScaling(short=(1.0,) * 4, long=(2.0,) * 4, trained_length=64, factor=2.0))
     assert same_frequencies(long, 65, 66)
     assert not same_frequencies(long, torch.tensor([3, 64]), torch.tensor([4, 65]))
 
