@@ -15,6 +15,8 @@ from typing import Any, Protocol
 class Side(Protocol):
     """A library with a model loaded."""
 
+    model: Any
+
     def generate(self, rows: list[list[int]], n_new: int) -> list[list[int]]:
         """The greedy tokens, no token ending a text."""
         ...
@@ -112,15 +114,19 @@ def main() -> None:
         "weight_bytes": side.weight_bytes(),
     }
     print(json.dumps(loaded), file=answers, flush=True)
+    passes: list[float] = []
+    side.model.register_forward_hook(lambda *_: passes.append(time.perf_counter()))
     for line in sys.stdin:
         request = json.loads(line)
+        passes.clear()
         start = time.perf_counter()
         if "save" in request:
             side.save(request["save"])
             answer: dict[str, Any] = {}
         else:
-            answer = {"tokens": side.generate(request["rows"], request["n_new"])}
-        answer |= {"seconds": time.perf_counter() - start, "peak_bytes": high_water_mark()}
+            tokens = side.generate(request["rows"], request["n_new"])
+            # The first pass reads the prompt; every step after it chooses a token and runs one pass.
+            answer = {"tokens": tokens, "prefill_seconds": passes[0] - start, "steps_seconds": passes[-1] - passes[0]}
         print(json.dumps(answer), file=answers, flush=True)
 
 
