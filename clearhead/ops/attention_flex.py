@@ -13,11 +13,14 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn import functional as F
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
 from clearhead.ops.biases import Bias
 from clearhead.ops.masks import BoundMask, Positions
 
+BLOCK = 128
+"""The rows and columns of FlexAttention's blocks."""
 KINDS_KEPT = 128
 """How many kinds of call are compiled. Past torch's own limit of 8 it would run uncompiled, on a full matrix."""
 
@@ -37,8 +40,15 @@ def attention_flex(
     """Attention by a kernel compiled for this mask and bias: the backend "flex"."""
     if sinks_H is not None or dropout > 0:
         raise AssertionError("FlexAttention is given neither sinks nor dropout; backends.choose() guards this call")
+    n_queries = q_BHTK.shape[2]
+    if q_BHTK.device.type == "cpu":
+        # torch 2.13 for the CPU gets parts of blocks wrong: few and narrow keys give wrong numbers (seen with 40 of
+        # width 8 and 16), and code made for a part of a block of queries may not compile. So whole blocks, the rest hidden.
+        q_BHTK, k_BGSK, v_BGSV = (F.pad(x, (0, 0, 0, -x.shape[2] % BLOCK)) for x in (q_BHTK, k_BGSK, v_BGSV))
+        mask = _in_whole_blocks(mask)
     kernel: Callable[..., Tensor] = partial(_compiled, flex_attention)
-    return run(kernel, block_mask(mask), q_BHTK, k_BGSK, v_BGSV, mask, scale=scale, bias=bias, softcap=softcap)
+    z_BHTV = run(kernel, block_mask(mask), q_BHTK, k_BGSK, v_BGSV, mask, scale=scale, bias=bias, softcap=softcap)
+    return z_BHTV[:, :, :n_queries]
 
 
 def run(
@@ -72,6 +82,20 @@ def block_mask(mask: BoundMask, compiled: bool = True) -> BlockMask:
         )
     blocks: BlockMask = mask.kept["block_mask"]
     return blocks
+
+
+def _in_whole_blocks(mask: BoundMask) -> BoundMask:
+    """The mask with as many queries and keys behind the others, at no position, as fill a block."""
+    if len(mask.queries) % BLOCK == 0 and len(mask.keys) % BLOCK == 0:
+        return mask
+    if "whole_blocks" not in mask.kept:
+        queries, keys = (
+            Positions(rows_BT=F.pad(positions.rows(mask.device), (0, -len(positions) % BLOCK), value=-1))
+            for positions in (mask.queries, mask.keys)
+        )
+        mask.kept["whole_blocks"] = BoundMask(mask.mask, queries, keys, mask.device)
+    longer: BoundMask = mask.kept["whole_blocks"]
+    return longer
 
 
 Mod = Callable[..., Tensor]
@@ -113,5 +137,6 @@ def _compiled(function: Callable[..., Any], *arguments: Any, **options: Any) -> 
 
 @cache
 def _compile(function: Callable[..., Any]) -> Callable[..., Any]:
-    # Made at the first use: the compiler alone takes seconds to import. fullgraph: never fall back in silence.
-    return torch.compile(function, fullgraph=True)
+    # Made at the first use: the compiler alone takes seconds to import. fullgraph: never fall back in silence. Not
+    # dynamic: with symbolic sizes torch 2.13 writes C++ for the CPU that does not compile.
+    return torch.compile(function, fullgraph=True, dynamic=False)
