@@ -17,7 +17,7 @@ from clearhead.checkpoints.write import write_checkpoint
 from clearhead.errors import ClearheadError
 from clearhead.families import FAMILIES, Family, family_of, gguf_config, gguf_family_of
 from clearhead.families.family import GGUFFile
-from clearhead.families.weights import Match, Same, expand, plan
+from clearhead.families.weights import Match, expand, plan
 from clearhead.inputs.tokenizer import Tokenizer
 from clearhead.model.transformer import Transformer
 
@@ -143,10 +143,12 @@ def _fill(
     model: Transformer, plan_: Blueprint, checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device
 ) -> None:
     """Read every tensor into its place, one at a time."""
-    for match in plan_.matches:
-        places = [_place(model, name, dtype, device) for name in match.parameters]
-        if type(match.op).load is Same.load:
-            checkpoint.read_into(match.file, places[0])
+    # All places first: made between the reads, they would pin the holes that the reads leave in the heap.
+    all_places = [[_place(model, name, dtype, device) for name in match.parameters] for match in plan_.matches]
+    for match, places in zip(plan_.matches, all_places, strict=True):
+        view = match.op.view(places)
+        if view is not None:
+            checkpoint.read_into(match.file, view)
             continue
         pieces = match.op.load([checkpoint.read(match.file)], [tuple(p.shape) for p in places], model.config)
         for place, piece in zip(places, pieces, strict=True):

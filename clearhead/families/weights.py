@@ -32,6 +32,10 @@ class Op(Protocol):
         """The shapes the file must have for parameters of `shapes`."""
         ...
 
+    def view(self, parameters: list[Tensor]) -> Tensor | None:
+        """The parameters seen as the file's tensor, to read straight into; None where they can't be."""
+        ...
+
 
 @dataclass(frozen=True)
 class Same:
@@ -45,6 +49,9 @@ class Same:
 
     def file_shapes(self, shapes: list[Shape]) -> list[Shape]:
         return shapes
+
+    def view(self, parameters: list[Tensor]) -> Tensor | None:
+        return parameters[0]
 
 
 @dataclass(frozen=True)
@@ -75,6 +82,11 @@ class Concat:
         whole = (sum(shape[0] for shape in shapes), *shapes[0][1:])
         return [whole[::-1] if self.transposed else whole]
 
+    def view(self, parameters: list[Tensor]) -> Tensor | None:
+        if len(parameters) > 1:
+            return None
+        return parameters[0].t() if self.transposed else parameters[0]
+
 
 Transpose = Concat(transposed=True)
 """One matrix, stored (in, out)."""
@@ -95,6 +107,9 @@ class RopeOrder:
     def file_shapes(self, shapes: list[Shape]) -> list[Shape]:
         return shapes
 
+    def view(self, parameters: list[Tensor]) -> Tensor | None:
+        return None
+
 
 @dataclass(frozen=True)
 class Shift:
@@ -110,6 +125,9 @@ class Shift:
 
     def file_shapes(self, shapes: list[Shape]) -> list[Shape]:
         return shapes
+
+    def view(self, parameters: list[Tensor]) -> Tensor | None:
+        return None
 
 
 def _head_width(config: TransformerConfig) -> int:

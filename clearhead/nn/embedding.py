@@ -21,9 +21,9 @@ class Embedding(nn.Module):
         super().__init__()
         self.config = config
         self.d_model = d_model
-        self.tokens = nn.Embedding(config.front.vocab_size, d_model)
+        self.tokens = _table(config.front.vocab_size, d_model)
         table = config.positions
-        self.positions = nn.Embedding(table.n, d_model) if isinstance(table, LearnedPositions) else None
+        self.positions = _table(table.n, d_model) if isinstance(table, LearnedPositions) else None
         self.norm = Norm(d_model, config.norm) if config.norm is not None else None
 
     def forward(self, tokens_BT: Int[Tensor, "B T"], p: Pass) -> Float[Tensor, "B T d"]:
@@ -51,3 +51,8 @@ class Embedding(nn.Module):
             return table
         assert isinstance(config, SinusoidalPositions)
         return sinusoids(place_BT, self.d_model, config.layout)
+
+
+def _table(n: int, width: int) -> nn.Embedding:
+    """An embedding without values: drawing them here would be for nothing, and on the meta device slow."""
+    return nn.Embedding(n, width, _weight=torch.empty(n, width))
