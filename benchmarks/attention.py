@@ -111,7 +111,7 @@ def table(results: Sequence[Measured], backward: bool) -> Table:
     for name in names:
         drawn.add_column(f"{name}\nms", justify="right")
         drawn.add_column("MB", justify="right")
-        drawn.add_column("of matmul", justify="right")
+        drawn.add_column("of\nmatmul", justify="right")
     drawn.add_column("reference\n/ tiled", justify="right")
     for length in sorted({r.length for r in results}):
         found = {r.backend: r for r in results if r.length == length and r.backward == backward}
@@ -151,7 +151,7 @@ def main() -> None:
         facts = {"threads": threads(), "foreign_load": load, "matmul_gflops": peak_flops / 1e9}
         print(json.dumps({**facts, "results": [asdict(result) for result in results]}, indent=1))
         return
-    console = Console()
+    console = Console(width=max(120, Console().width))
     console.print(
         f"{N_HEADS} heads of {D_HEAD}, causal, float32, {threads()} threads, others use {load:.0%}; "
         f"matmul {peak_flops / 1e9:.0f} GFLOP/s; MB: peak above the inputs"

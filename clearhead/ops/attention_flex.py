@@ -43,7 +43,7 @@ def attention_flex(
     n_queries = q_BHTK.shape[2]
     if q_BHTK.device.type == "cpu":
         # torch 2.13 for the CPU gets parts of blocks wrong: few and narrow keys give wrong numbers (seen with 40 of
-        # width 8 and 16), and code made for a part of a block of queries may not compile. So whole blocks, the rest hidden.
+        # width 8 and 16), and code made for a part of a block of queries may not compile. So whole blocks are given.
         q_BHTK, k_BGSK, v_BGSV = (F.pad(x, (0, 0, 0, -x.shape[2] % BLOCK)) for x in (q_BHTK, k_BGSK, v_BGSV))
         mask = _in_whole_blocks(mask)
     kernel: Callable[..., Tensor] = partial(_compiled, flex_attention)
