@@ -19,7 +19,7 @@ from clearhead.ops.biases import Bias
 from clearhead.ops.masks import BoundMask
 
 TILE = 256
-"""Tiles are 256 queries by 256 keys: two of them, of float32, fit the second-level cache of a core."""
+"""Tiles are 256 queries by 256 keys: a quarter of a megabyte a head in float32."""
 CELLS = 2**20
 """Rows of the batch are worked on together while their tiles have no more cells than this (4 MB of float32)."""
 
@@ -138,7 +138,7 @@ class Tiles:
         return matrix.view(self.q.shape[0], self.q.shape[1], -1, matrix.shape[-1])
 
     def product(self, name: str, a: Tensor, b: Tensor) -> Tensor:
-        """a @ b in memory that is kept from tile to tile: fresh memory costs as much as the product."""
+        """a @ b in memory that is kept from tile to tile, so that none has to be asked for anew."""
         shape = (a.shape[0], a.shape[1], b.shape[2])
         size = shape[0] * shape[1] * shape[2]
         buffer = self._buffers.get(name)
