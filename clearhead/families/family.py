@@ -15,7 +15,8 @@ MISSING = object()
 
 # Keys that any published config may carry and that say nothing about the numbers of a pass.
 CARRIED = frozenset(
-    "_name_or_path transformers_version architectures model_type dtype torch_dtype use_cache initializer_range "
+    "_name_or_path _model_name_or_path transformers_version architectures model_type dtype torch_dtype use_cache "
+    "initializer_range unk_token_id cls_token_id mask_token_id "
     "id2label label2id num_labels finetuning_task task_specific_params tokenizer_class prefix _commit_hash "
     "_attn_implementation _attn_implementation_autoset auto_map use_bfloat16 tf_legacy_loss sep_token_id "
     "decoder_start_token_id max_length min_length do_sample early_stopping num_beams num_beam_groups "
