@@ -87,7 +87,7 @@ class Attention(nn.Module):
         """Split a projection into heads, (B, T, heads * K) to (B, heads, T, K), normed before or after the split."""
         if norm is not None and norm.weight.shape[0] == y_BTE.shape[-1] and n_heads > 1:
             y_BTE, norm = norm(y_BTE), None
-        y_BTHK: Tensor = y_BTE.unflatten(-1, (n_heads, -1))
+        y_BTHK: Tensor = y_BTE.view(*y_BTE.shape[:-1], n_heads, self.config.d_head)
         if norm is not None:
             y_BTHK = norm(y_BTHK)
         return y_BTHK.transpose(1, 2)

@@ -37,5 +37,7 @@ class FeedForward(nn.Module):
             pre_BTF = p.tap(self.path, "pre", self.gate_proj(x_BTD))
             post_BTF = self.act(pre_BTF) * self.up_proj(x_BTD)
         post_BTF = p.tap(self.path, "post", post_BTF)
-        out_BTD: Tensor = self.down_proj(F.dropout(post_BTF, self.config.dropout, self.training))
+        if self.training:
+            post_BTF = F.dropout(post_BTF, self.config.dropout)
+        out_BTD: Tensor = self.down_proj(post_BTF)
         return out_BTD

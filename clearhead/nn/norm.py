@@ -7,7 +7,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from clearhead.config import NormConfig
-from clearhead.ops.norms import layer_norm, rms_norm
+from clearhead.ops.norms import layer_norm, mirrored_rms_norm, rms_norm
+
+
+SMALL = 2**14
+"""Up to so many numbers a norm is a matter of launching kernels."""
 
 
 class Norm(nn.Module):
@@ -18,13 +22,34 @@ class Norm(nn.Module):
         self.config = config
         self.weight = nn.Parameter(torch.full((width,), 1.0 - config.offset))
         self.bias = nn.Parameter(torch.zeros(width)) if config.bias else None
+        self._twice: tuple[tuple[int, int], Tensor] | None = None
 
     def forward(self, x: Float[Tensor, "*shape d"]) -> Float[Tensor, "*shape d"]:
         c = self.config
-        weight: Tensor = self.weight
-        if c.offset:
-            # Where the weight is applied before rounding, 1 + w must not be rounded either (Gemma).
-            weight = (weight if c.round_first or weight.dtype == torch.float64 else weight.float()) + c.offset
         if c.kind == "layer":
-            return layer_norm(x, weight, self.bias, c.eps)
-        return rms_norm(x, weight, self.bias, c.eps, c.round_first)
+            return layer_norm(x, self._scale(), self.bias, c.eps)
+        if x.numel() > SMALL or not x.is_cpu or torch.is_grad_enabled() or self.weight.is_inference():
+            return rms_norm(x, self._scale(), self.bias, c.eps, c.round_first)
+        if c.round_first and x.dtype != self._wide():
+            y = mirrored_rms_norm(x, None, c.eps) * self._scale()
+        else:
+            y = mirrored_rms_norm(x, self._scale_twice(), c.eps)
+        return y if self.bias is None else y + self.bias
+
+    def _wide(self) -> torch.dtype:
+        return torch.promote_types(self.weight.dtype, torch.float32)
+
+    def _scale(self) -> Tensor:
+        """The weight and its offset. Applied before rounding, 1 + w must not be rounded either (Gemma)."""
+        c = self.config
+        if not c.offset:
+            return self.weight
+        return (self.weight if c.round_first else self.weight.to(self._wide())) + c.offset
+
+    def _scale_twice(self) -> Tensor:
+        """The scale beside itself, in float32: made once, and anew when the weight has changed."""
+        now = (self.weight.data_ptr(), self.weight._version)
+        if self._twice is None or self._twice[0] != now:
+            scale = self._scale().to(self._wide())
+            self._twice = (now, torch.cat([scale, scale]))
+        return self._twice[1]

@@ -47,7 +47,9 @@ def linear(
     y_NO = way(x.reshape(n_rows, -1), weight_OI)
     if bias_O is not None:
         y_NO += bias_O
-    return y_NO.view(*x.shape[:-1], -1).to(x.dtype)
+    if y_NO.dtype != x.dtype:
+        y_NO = y_NO.to(x.dtype)
+    return y_NO.view(*x.shape[:-1], weight_OI.shape[0])
 
 
 def _way(dtype: torch.dtype, n_rows: int) -> Way | None:

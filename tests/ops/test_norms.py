@@ -39,10 +39,29 @@ def test_norms(config, dtype):
         if norm.bias is not None:
             norm.bias.normal_()
     norm = norm.to(dtype)
-    x = (3 * torch.randn(2, 5, 48) + 1).to(dtype)
-    y = norm(x)
-    assert y.dtype == dtype
-    assert error(y, by_hand(x, norm.weight, norm.bias, config)) <= TOLERANCE[dtype]
+    for n in (5, 500):  # few tokens and many go different ways
+        x = (3 * torch.randn(2, n, 48) + 1).to(dtype)
+        exact = by_hand(x, norm.weight, norm.bias, config)
+        with torch.no_grad():
+            fast = norm(x)
+        assert fast.dtype == norm(x).dtype == dtype
+        assert error(norm(x), exact) <= TOLERANCE[dtype]
+        assert error(fast, exact) <= TOLERANCE[dtype]
+
+
+@pytest.mark.parametrize("round_first", [False, True])
+def test_the_fast_way_follows_a_changed_weight(round_first):
+    norm, x = Norm(32, NormConfig(offset=1.0, round_first=round_first)), torch.randn(1, 1, 32)
+    with torch.no_grad():
+        before = norm(x)
+        norm.weight.add_(1.0)
+        assert error(norm(x), 2 * before) <= 1e-6
+        norm = norm.to(torch.bfloat16)
+        assert error(norm(x.bfloat16()), 2 * before) <= TOLERANCE[torch.bfloat16]
+        norm.weight = torch.nn.Parameter(torch.zeros(32))
+        assert error(norm(x), before) <= 1e-6
+    with torch.inference_mode():
+        assert error(norm(x), before) <= 1e-6
 
 
 def test_a_new_norm_changes_only_the_scale():
