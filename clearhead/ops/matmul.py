@@ -29,10 +29,10 @@ PARTS = 4
 """Into so many parts the rows of W go: enough for a few threads, and few enough to cost nothing."""
 FEW = {torch.float32: 32, torch.bfloat16: 8, torch.float16: 8}
 """Up to so many rows, W x^T is the faster way round."""
-WIDEN_FROM = 4
+WIDEN_FROM = 6
 """From so many rows on, widening pays where the processor can't multiply a half type itself."""
-SLICE = 2**19
-"""Weights widened at a time: 2 MB, which stays in the cache."""
+SLICE = 2**20
+"""Weights widened at a time: 4 MB, which stays in the cache."""
 
 
 def linear(
@@ -87,13 +87,16 @@ def _transposed(x_NI: Tensor, weight_OI: Tensor) -> Tensor:
 
 def _widened(x_NI: Tensor, weight_OI: Tensor) -> Tensor:
     """The product in float32, a slice of the weights at a time; it is rounded once, at the end."""
-    n_out, n_in = weight_OI.shape
+    n_rows, (n_out, n_in) = x_NI.shape[0], weight_OI.shape
     step = max(1, SLICE // n_in)
-    x_IN = x_NI.float().T
-    y_NO = x_IN.new_empty(x_NI.shape[0], n_out)
+    # The kernel for 16 columns is faster than that for 8, and much faster than those for odd numbers.
+    x_IN = F.pad(x_NI, (0, 0, 0, -n_rows % 16)).float().T
+    wide_SI = x_IN.new_empty(min(step, n_out), n_in)
+    y_NO = x_IN.new_empty(n_rows, n_out)
     for start in range(0, n_out, step):
-        part_OI = weight_OI[start : start + step]
-        y_NO[:, start : start + step] = (part_OI.float() @ x_IN).T
+        part_SI = weight_OI[start : start + step]
+        y_SN = wide_SI[: part_SI.shape[0]].copy_(part_SI) @ x_IN
+        y_NO[:, start : start + step] = y_SN[:, :n_rows].T
     return y_NO
 
 
