@@ -80,6 +80,9 @@ class Transformers:
         return answer
 
     def save(self, folder: str) -> None:
+        # Read from GGUF it counts as quantised and refuses to be saved, though its weights are plain numbers.
+        self.model.hf_quantizer = None
+        self.model.config.__dict__.pop("quantization_config", None)
         self.model.save_pretrained(folder)
 
     def weight_bytes(self) -> int:

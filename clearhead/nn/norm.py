@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from clearhead.config import NormConfig
 from clearhead.ops.norms import layer_norm, mirrored_rms_norm, rms_norm
 
-
 SMALL = 2**14
 """Up to so many numbers a norm is a matter of launching kernels."""
 
@@ -28,13 +27,19 @@ class Norm(nn.Module):
         c = self.config
         if c.kind == "layer":
             return layer_norm(x, self._scale(), self.bias, c.eps)
-        if x.numel() > SMALL or not x.is_cpu or torch.is_grad_enabled() or self.weight.is_inference():
+        if x.numel() > SMALL or not self._may_be_quick(x):
             return rms_norm(x, self._scale(), self.bias, c.eps, c.round_first)
         if c.round_first and x.dtype != self._wide():
             y = mirrored_rms_norm(x, None, c.eps) * self._scale()
         else:
             y = mirrored_rms_norm(x, self._scale_twice(), c.eps)
         return y if self.bias is None else y + self.bias
+
+    def _may_be_quick(self, x: Tensor) -> bool:
+        """Whether kernels are launched one by one here, and the weight's changes can be told."""
+        if torch.compiler.is_compiling() or torch.is_grad_enabled():
+            return False
+        return x.is_cpu and not self.weight.is_inference()
 
     def _wide(self) -> torch.dtype:
         return torch.promote_types(self.weight.dtype, torch.float32)

@@ -38,10 +38,11 @@ SLICE = 2**20
 def linear(
     x: Float[Tensor, "*shape i"], weight_OI: Float[Tensor, "o i"], bias_O: Float[Tensor, "o"] | None = None
 ) -> Float[Tensor, "*shape o"]:
-    """x @ W^T + b. Where a gradient is wanted, or off the CPU, torch's `linear`; the other ways are held to it."""
+    """x @ W^T + b. Where a gradient is wanted, off the CPU, or compiled, torch's `linear`; all ways are held to it."""
     n_rows = x.numel() // x.shape[-1]
     wants_gradient = torch.is_grad_enabled() and (x.requires_grad or weight_OI.requires_grad)
-    way = None if wants_gradient or not weight_OI.is_cpu else _way(weight_OI.dtype, n_rows)
+    plain = wants_gradient or not weight_OI.is_cpu or torch.compiler.is_compiling()
+    way = None if plain else _way(weight_OI.dtype, n_rows)
     if way is None:
         return F.linear(x, weight_OI, bias_O)
     y_NO = way(x.reshape(n_rows, -1), weight_OI)

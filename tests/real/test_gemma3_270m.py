@@ -42,7 +42,9 @@ def prompt(pair: Pair) -> torch.Tensor:
 
 
 def test_logits_over_64_tokens(pair):
-    text = "The keys to the cabinet are on the table, and nobody has been in the room since the trophy was put away. " * 4
+    text = (
+        "The keys to the cabinet are on the table, and nobody has been in the room since the trophy was put away. " * 4
+    )
     tokens = torch.tensor([pair.ours.tokenizer.encode(text)[:64]])
     assert tokens.shape == (1, 64)
     with torch.no_grad():
