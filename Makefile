@@ -9,10 +9,10 @@ demo: $(INSTALLED)
 	$(BIN)/python -m clearhead.lens.demo $(if $(TEXT),'$(subst ','\'',$(TEXT))')
 
 test: $(INSTALLED)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup
 
 check: lint
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not slow"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow"
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
