@@ -210,6 +210,13 @@ class AttentionConfig:
             self.n_heads % self.n_kv_heads == 0,
             f"{self.n_heads} query heads can't share {self.n_kv_heads} key-value heads; n_heads must be a multiple",
         )
+        match self.positions:
+            case RotaryConfig(fraction=fraction, scaling=LongRopeScaling(short=short, long=long)):
+                n_pairs = int(self.d_head * fraction) // 2
+                _check(
+                    len(short) == len(long) == n_pairs,
+                    f"LongRoPE needs one divisor for each of {n_pairs} frequencies, not {len(short)} and {len(long)}",
+                )
 
 
 @record

@@ -81,14 +81,22 @@ def positions_from(present_BT: Bool[Tensor, "B T"] | None, n_tokens: int, start:
     return Positions(rows_BT=counted.masked_fill(~present_BT, -1))
 
 
-def restart(positions: Positions, document_BT: Int[Tensor, "B T"]) -> Places:
-    """Positions counted anew from 0 in each run of one document, and for each token the length of its run."""
+def restart(positions: Positions, document_BT: Int[Tensor, "B T"]) -> tuple[Places, Int[Tensor, "B T"]]:
+    """Positions counted anew from 0 in each run of one document, and for each token the number of its run.
+
+    Padding belongs to the run of the token before it.
+    """
     rows_BT = positions.rows(document_BT.device).expand_as(document_BT)
-    changed = document_BT[:, 1:] != document_BT[:, :-1]
-    run_BT = torch.cat([torch.zeros_like(document_BT[:, :1]), changed.cumsum(dim=1)], dim=1)
     there_BT = rows_BT >= 0
+    slot_T = torch.arange(document_BT.shape[1], device=document_BT.device)
+    # The last token at or before each slot, and of leading padding the first token.
+    source_BT = torch.where(there_BT, slot_T, -1).cummax(dim=1).values
+    first_B1 = there_BT.int().argmax(dim=1, keepdim=True)
+    filled_BT = document_BT.gather(1, torch.where(source_BT < 0, first_B1, source_BT))
+    changed = filled_BT[:, 1:] != filled_BT[:, :-1]
+    run_BT = torch.cat([torch.zeros_like(document_BT[:, :1]), changed.cumsum(dim=1)], dim=1)
     far = rows_BT.max() + 1
     starts_BR = far.expand(run_BT.shape).scatter_reduce(1, run_BT, rows_BT.where(there_BT, far), "amin")
     counts_BR = torch.zeros_like(run_BT).scatter_add(1, run_BT, there_BT.long())
     places_BT = torch.where(there_BT, rows_BT - starts_BR.gather(1, run_BT), -1)
-    return Places(Positions(rows_BT=places_BT), counts_BR.gather(1, run_BT))
+    return Places(Positions(rows_BT=places_BT), counts_BR.gather(1, run_BT)), run_BT

@@ -138,7 +138,21 @@ class WindowState:
             self._dropped += first
 
     def can_truncate(self, length: int) -> bool:
-        return 0 <= length <= self.length and (self._dropped == 0 or self._dropped <= length - (self.window - 1))
+        if not 0 <= length <= self.length:
+            return False
+        if self._dropped == 0:
+            return True
+        kept = length - self._dropped
+        if kept < 0:
+            return False
+        if self._kept.positions.span is not None:
+            return kept >= self.window - 1
+        # Padding takes slots and no reach: in every row, all that the next token sees must still be there.
+        rows_BS = self._kept.positions.part(0, kept).rows(torch.device("cpu"))
+        there_BS = rows_BS >= 0
+        read_B = torch.where(there_BS, rows_BS, -1).amax(dim=1) + 1 if kept else rows_BS.new_zeros(rows_BS.shape[0])
+        needed_B = read_B.clamp(max=self.window - 1)
+        return kept > 0 and bool((there_BS.sum(dim=1) >= needed_B).all()) and bool((read_B > 0).all())
 
     def truncate(self, length: int) -> None:
         if not self.can_truncate(length):
@@ -160,12 +174,18 @@ class State:
     """A model's memory of one batch. It is empty until a pass fills it, and each pass that is given it adds to it."""
 
     def __init__(self, layers: dict[str, LayerState]) -> None:
+        self.restart(layers)
+
+    def restart(self, layers: dict[str, LayerState]) -> None:
+        """Forget everything, and go on with these empty layer states."""
         self._layers = layers
         self.positions = Positions(span=(0, 0))
         self.next: int | Tensor = 0
         """The position of the next token: one number, or one a row, (B,)."""
         self.tokens: Tensor | None = None
         """What was read, (B, S): kept only for models that may have to read it again."""
+        self.read_as: int | Tensor = 0
+        """How long the texts were when last read, (B,) or one number: what is kept was computed of that length."""
 
     @property
     def length(self) -> int:
@@ -181,6 +201,11 @@ class State:
         return self._layers[path]
 
     @property
+    def n_rows(self) -> int | None:
+        """How many texts it holds; None while it is empty."""
+        return next((x.shape[0] for layer in self.layers for x in layer.tensors().values()), None)
+
+    @property
     def nbytes(self) -> int:
         """Bytes held for the tokens read so far."""
         return sum(x.nbytes for layer in self.layers for x in layer.tensors().values())
@@ -189,10 +214,20 @@ class State:
         """Note that a pass over tokens at `positions` has begun."""
         self.positions = self.positions.then(positions, device)
         self._count()
+        self.read_as = self.next
 
-    def restart(self, layers: dict[str, LayerState]) -> None:
-        """Forget everything, and go on with these empty layer states."""
-        self.__init__(layers)  # type: ignore[misc]
+    def undo(self, length: int) -> None:
+        """After a pass that failed half way: back to the `length` slots there were before it.
+
+        A window drops only what the first new token of a pass can't reach, so one pass can always be taken back.
+        """
+        for layer in self.layers:
+            if layer.length > length:
+                layer.truncate(length)
+        self.positions = self.positions.part(0, min(length, self.length))
+        if self.tokens is not None:
+            self.tokens = self.tokens[:, :length]
+        self._count()
 
     def can_truncate(self, length: int) -> bool:
         """Whether `truncate(length)` is possible in every layer."""
@@ -222,6 +257,8 @@ class State:
     def select(self, rows: Tensor | list[int]) -> None:
         """Keep these rows of the batch, in this order; a row may be named twice."""
         rows = torch.as_tensor(rows)
+        if isinstance(self.read_as, Tensor):
+            self.read_as = self.read_as.index_select(0, rows)
         for layer in self.layers:
             layer.select(rows)
         self.positions = self.positions.select(rows)

@@ -67,6 +67,13 @@ def blueprint(checkpoint: Checkpoint) -> Blueprint:
         model = Transformer(config)
     parameters = {name: tuple(p.shape) for name, p in model.named_parameters()}
     matches, repeats = plan(layout, parameters, shapes, len(config.stack.blocks), checkpoint.where)
+    for match in matches:
+        info = checkpoint.tensors[match.file]
+        if isinstance(info.dtype, torch.dtype) and info.dtype not in DTYPES.values():
+            raise ClearheadError(
+                f"{info.file}: {info.name!r} is stored as {str(info.dtype).removeprefix('torch.')}; weights are read "
+                f"from {', '.join(DTYPES)}, and quantised ones from GGUF"
+            )
     origin = Origin(family, raw, checkpoint.where, dict(checkpoint.sidecar_files))
     return Blueprint(model, matches, repeats, origin)
 
@@ -130,6 +137,11 @@ def save(model: Transformer, folder: str | Path, *, family: str | None = None) -
 def _file_tensors(model: Transformer, family: Family) -> Iterator[tuple[str, Tensor]]:
     parameters = dict(model.named_parameters())
     shapes = {name: tuple(p.shape) for name, p in parameters.items()}
+    with torch.device("meta"):
+        expected = {name: tuple(p.shape) for name, p in Transformer(model.config).named_parameters()}
+    odd = next((name for name, shape in shapes.items() if expected.get(name, shape) != shape), None)
+    if odd is not None:
+        raise ClearheadError(f"{odd} has shape {list(shapes[odd])}, and the model's config says {list(expected[odd])}")
     matches = expand(family.weights.rows, shapes, len(model.config.stack.blocks))
     homeless = set(parameters) - {name for match in matches for name in match.parameters}
     if homeless:

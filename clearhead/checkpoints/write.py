@@ -20,6 +20,11 @@ from clearhead.checkpoints.folder import INDEX, SINGLE
 from clearhead.errors import ClearheadError
 
 SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
+BESIDE_WEIGHTS = frozenset(
+    "tokenizer.json tokenizer_config.json special_tokens_map.json added_tokens.json vocab.json merges.txt "
+    "tokenizer.model generation_config.json chat_template.jinja".split()
+)
+"""Files that are read as part of a model."""
 MAX_SHARD_BYTES = 5 * 10**9
 
 
@@ -124,7 +129,8 @@ def _put_in_place(temporary: Path, folder: Path, weights: set[str]) -> None:
     names = sorted(path.name for path in temporary.iterdir())
     for name in sorted(names, key=lambda name: (name == "config.json", name not in weights, name == INDEX)):
         (temporary / name).replace(folder / name)
-    # Weights of the old model that the new one does not replace would be read in its stead.
+    # What the old model had and the new one does not replace would be read as the new one's.
     for path in folder.iterdir():
-        if path.name not in weights and (path.name in (SINGLE, INDEX) or SHARD.fullmatch(path.name)):
+        old_weights = path.name in (SINGLE, INDEX) or SHARD.fullmatch(path.name)
+        if path.name not in names and (old_weights or path.name in BESIDE_WEIGHTS):
             path.unlink()

@@ -80,7 +80,7 @@ def _nearest(verb: str) -> str:
     import difflib
 
     near = difflib.get_close_matches(verb, VERBS, n=3, cutoff=0.5) or [v for v in VERBS if v.startswith(verb[:1])]
-    return f"; did you mean {' or '.join(near)}?" if near else ""
+    return f"; perhaps {' or '.join(near)}" if near else ""
 
 
 def _complain(text: str) -> None:

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from clearhead.model.transformer import Transformer
 
 
+# An answer may be longer than a continuation.
+ENDING = Ending(max_new_tokens=1024)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Options:
     source: Source
@@ -22,7 +26,7 @@ class Options:
     system: OptionalText = None
     """What the model is told before the conversation begins."""
     sampling: Sampling
-    ending: Ending = Ending(max_new_tokens=1024)  # noqa: RUF009  (frozen, so it may be shared)
+    ending: Ending = ENDING
     loading: Loading
     json: bool = False
     """Print each answer as one line of JSON."""

@@ -30,10 +30,19 @@ def published_activation(name: str, tanh: str = "gelu_pytorch_tanh") -> str:
 
 
 def read_ids(reader: Reader, bos: int | None, eos: int | None, pad: int | None = None) -> TokenIds:
-    """The special tokens; the arguments are the family's defaults."""
-    ends = reader.get("eos_token_id", eos)
-    ends = () if ends is None else (ends,) if isinstance(ends, int) else tuple(ends)
-    return TokenIds(bos=reader.get("bos_token_id", bos), eos=ends, pad=reader.get("pad_token_id", pad))
+    """The special tokens; the arguments are the family's defaults for keys that are absent. Null means none."""
+
+    def ids(name: str, default: int | None) -> tuple[int, ...]:
+        found = reader.get(name) if name in reader.raw else default
+        many = () if found is None else tuple(found) if isinstance(found, list) else (found,)
+        if not all(isinstance(i, int) and not isinstance(i, bool) for i in many):
+            raise ClearheadError(f"{reader.where}: {name} is {found!r}; a token id is a whole number")
+        return many
+
+    def one(name: str, default: int | None) -> int | None:
+        return next(iter(ids(name, default)), None)
+
+    return TokenIds(bos=one("bos_token_id", bos), eos=ids("eos_token_id", eos), pad=one("pad_token_id", pad))
 
 
 def write_ids(ids: TokenIds) -> dict[str, Any]:

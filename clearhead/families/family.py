@@ -51,7 +51,22 @@ class Reader:
         """The value of `name`, or `default` where it is absent or null."""
         self.read.add(name)
         value = self.raw.get(name)
-        return default if value is None else value
+        if value is None:
+            return default
+        self._check_kind(name, value, default)
+        return value
+
+    def _check_kind(self, name: str, value: Any, default: Any) -> None:
+        """A value is of the kind of its default; whole numbers serve as numbers, true and false do not."""
+        if isinstance(default, bool):
+            fits = isinstance(value, bool)
+        elif isinstance(default, int | float):
+            kinds = int if isinstance(default, int) else int | float
+            fits = isinstance(value, kinds) and not isinstance(value, bool)
+        else:
+            fits = not isinstance(default, str) or isinstance(value, str)
+        if not fits:
+            raise ClearheadError(f"{self.where}: {name} is {value!r}; a value like {default!r} is expected")
 
     def need(self, name: str) -> Any:
         """The value of `name`, which must be there."""
@@ -63,7 +78,7 @@ class Reader:
     def choose(self, name: str, table: Mapping[str, Any], default: str | None = None) -> Any:
         """The entry of `table` that `name` names."""
         value = self.need(name) if default is None else self.get(name, default)
-        if value not in table:
+        if not isinstance(value, str) or value not in table:
             raise ClearheadError(f"{self.where}: {name} is {value!r}; understood are {', '.join(map(str, table))}")
         return table[value]
 
@@ -151,7 +166,17 @@ class Family:
                 f"{where}: architectures is {named}; of {self.model_type}, {' or '.join(self.architectures)} is built"
             )
         reader = Reader(raw, where)
-        config = self.config(reader)
+        try:
+            config = self.config(reader)
+        except ClearheadError as problem:
+            if where in str(problem):
+                raise
+            raise ClearheadError(f"{where}: {problem}") from problem
+        except (TypeError, ValueError, ArithmeticError, AttributeError) as problem:
+            keys = ", ".join(sorted(reader.read))
+            raise ClearheadError(
+                f"{where}: a value has a kind or size that no model can have ({problem}); look at {keys}"
+            ) from problem
         reader.finish(CARRIED | self.ignores)
         return config
 

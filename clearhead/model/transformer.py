@@ -68,7 +68,8 @@ class Transformer(Stack):
             tokens_BT: token ids.
             present: True where there is a token; padding may be anywhere. None: everywhere.
             state: what was read before, from `new_state()`; these tokens are added to it.
-            documents: a number a token; a token sees only its own document, where positions restart.
+            documents: a number a token; a run of one number is a document, which a token sees alone, and where
+                positions restart. What padding is numbered does not matter.
             mask: a predicate over absolute positions, ANDed to each layer's own mask.
             taps: who looks inside (see clearhead.taps).
             backend: the attention kernel; "auto" chooses.
@@ -78,12 +79,23 @@ class Transformer(Stack):
             ClearheadError: a token id, a shape or a combination that the model has no answer to.
         """
         self._check_input(tokens_BT, present, documents, state)
-        n_new = tokens_BT.shape[1]
-        if state is not None and self._length_dependent:
-            tokens_BT, present = self._read_again_if_stale(tokens_BT, present, state)
-        p = self._pass(tokens_BT, present, state, documents, mask)
-        p.taps, p.backend = taps, backend
-        x_BTD = self.run(tokens_BT, p)
+        if last is not None and last < 0:
+            raise ClearheadError(f"last is {last}; give how many last slots are wanted, 0 or more")
+        n_new, n_before = tokens_BT.shape[1], 0 if state is None else state.length
+        if present is not None:
+            present = present.bool()
+        try:
+            if state is not None and self._length_dependent:
+                tokens_BT, present = self._read_again_if_stale(tokens_BT, present, state)
+                n_before = state.length
+            p = self._pass(tokens_BT, present, state, documents, mask)
+            p.taps, p.backend = taps, backend
+            x_BTD = self.run(tokens_BT, p)
+        except BaseException:
+            # Also when interrupted: a state that some layers have moved on and others not would be wrong for ever.
+            if state is not None:
+                state.undo(n_before)
+            raise
         n_out = n_new if last is None else min(last, n_new)
         if n_out < x_BTD.shape[1]:
             x_BTD = x_BTD[:, x_BTD.shape[1] - n_out :]
@@ -114,8 +126,8 @@ class Transformer(Stack):
             lengths = state.next if isinstance(state.next, int) else state.next[:, None]
         places = Places(positions, lengths)
         if documents is not None:
-            places = restart(positions, documents)
-            same = SameDocument(_by_position(documents, positions))
+            places, run_BT = restart(positions, documents)
+            same = SameDocument(_by_position(run_BT, positions))
             mask = same if mask is None else same & mask
         return Pass(positions=positions, places=places, device=device, mask=mask, state=state)
 
@@ -130,7 +142,7 @@ class Transformer(Stack):
         """
         new = positions_from(present, tokens_BT.shape[1], state.next)
         whole = state.positions.then(new, tokens_BT.device)
-        before, after = state.next, _lengths(whole, tokens_BT.device)
+        before, after = state.read_as, _lengths(whole, tokens_BT.device)
         after = after if isinstance(after, int) else after[:, 0]
         all_tokens_BS = tokens_BT if state.tokens is None else torch.cat([state.tokens, tokens_BT], dim=1)
         if not all(same_frequencies(config, before, after) for config in self._length_dependent):
@@ -147,6 +159,10 @@ class Transformer(Stack):
             raise ClearheadError(
                 f"tokens must be of shape (rows, length), not {tuple(tokens_BT.shape)}; give at least one"
             )
+        if tokens_BT.dtype not in (torch.int64, torch.int32):
+            raise ClearheadError(f"tokens are whole numbers (int64), not {tokens_BT.dtype}")
+        if state is not None and state.length and state.n_rows not in (None, tokens_BT.shape[0]):
+            raise ClearheadError(f"the state holds {state.n_rows} rows and there are {tokens_BT.shape[0]} of tokens")
         for name, other in (("present", present), ("documents", documents)):
             if other is not None and other.shape != tokens_BT.shape:
                 raise ClearheadError(

@@ -77,6 +77,21 @@ def test_cached_equals_the_whole_pass_with_padding_anywhere(pair):
                         assert error(out[row, -1], pair.ours(seen)[0, -1]) <= F32
 
 
+@pytest.mark.parametrize(
+    "pair", [("llama", "dynamic"), ("llama", "longrope"), ("llama", "yarn")], indirect=True, ids="-".join
+)
+@pytest.mark.parametrize("cut", [3, 10, 14, 17])
+def test_a_longer_text_cut_back_equals_the_whole_pass(pair, cut):
+    """What is kept was computed of the longer text, whose frequencies were others."""
+    with torch.no_grad():
+        state = pair.ours.new_state()
+        pair.ours(pair.tokens, state=state)
+        state.truncate(cut)
+        for at in range(cut, 20):
+            out = pair.ours(pair.tokens[:, at : at + 1], state=state)
+            assert error(out, pair.ours(pair.tokens[:, : at + 1])[:, -1:]) <= F32
+
+
 @pytest.mark.parametrize("pair", tiny.CASES, indirect=True, ids="-".join)
 def test_load_then_save_keeps_every_byte(pair, tmp_path):
     clearhead.save(pair.ours, tmp_path / "saved")

@@ -44,6 +44,13 @@ def rewrite(folder: Path, change) -> None:
         ({"rope_parameters": {"rope_type": "spiral"}}, "rope_type 'spiral'"),
         ({"rope_parameters": {"rope_type": "linear"}}, "'factor' is missing"),
         ({"rope_parameters": {"rope_type": "default", "beta_fats": 3}}, "beta_fats"),
+        ({"hidden_size": "64"}, r"config\.json: hidden_size is '64'"),
+        ({"rms_norm_eps": "1e-5"}, "rms_norm_eps is '1e-5'"),
+        ({"num_attention_heads": 0}, r"config\.json"),
+        ({"hidden_act": ["silu"]}, "hidden_act"),
+        ({"eos_token_id": "x"}, "eos_token_id is 'x'"),
+        ({"rope_parameters": {"rope_type": "linear", "factor": "x"}}, r"config\.json"),
+        ({"rope_parameters": {**tiny.LLAMA_SCALINGS["longrope"], "long_factor": [1.0]}}, "one divisor for each of 8"),
         ({"model_type": "lama"}, "model_type 'lama' is not known; the nearest are llama"),
         ({"model_type": None}, "no model_type"),
         ({"architectures": ["LlamaForSequenceClassification"]}, "LlamaForCausalLM is built"),
@@ -186,3 +193,32 @@ def test_a_config_that_a_family_can_not_say(folder, tmp_path):
     model.config = replace(model.config, decoder=replace(model.config.decoder, blocks=(odd, *rest)))
     with pytest.raises(ClearheadError, match="can't be written as llama"):
         clearhead.save(model, tmp_path / "x")
+
+
+def test_null_is_no_token(folder):
+    change(folder, eos_token_id=None, bos_token_id=None)
+    ids = clearhead.load(folder).config.ids
+    assert ids.eos == ()
+    assert ids.bos is None
+
+
+def test_whole_numbers_are_no_weights(folder):
+    rewrite(folder, lambda tensors: tensors.update({"model.norm.weight": torch.ones(64, dtype=torch.int32)}))
+    with pytest.raises(ClearheadError, match=r"model\.norm\.weight.*int32"):
+        clearhead.load(folder)
+
+
+def test_a_parameter_of_another_shape_is_not_saved(folder, tmp_path):
+    model = clearhead.load(folder)
+    model.embed.tokens.weight = torch.nn.Parameter(torch.randn(120, 64))
+    with pytest.raises(ClearheadError, match=r"embed\.tokens\.weight has shape \[120, 64\]"):
+        clearhead.save(model, tmp_path / "x")
+
+
+def test_side_files_of_another_model_do_not_stay(folder, tmp_path):
+    (tmp_path / "old").mkdir()
+    for name in ("generation_config.json", "tokenizer.json", "notes.txt"):
+        (tmp_path / "old" / name).write_text("{}")
+    (folder / "generation_config.json").unlink(missing_ok=True)
+    clearhead.save(clearhead.load(folder), tmp_path / "old")
+    assert sorted(p.name for p in (tmp_path / "old").iterdir()) == ["config.json", "model.safetensors", "notes.txt"]

@@ -59,6 +59,27 @@ def test_packed_documents_with_padding_between():
         assert close(packed[:, [5, 6, 7]], model(tokens[:, [5, 6, 7]]))
 
 
+@pytest.mark.parametrize("positions", list(POSITIONS))
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_the_number_of_padding_does_not_matter(positions, number):
+    model = small(positions, windows=(3, None))
+    tokens = torch.tensor([[9, 5, 6, 0, 7, 8, 4, 3]])
+    present = torch.tensor([[False, True, True, False, True, True, True, True]])
+    documents = torch.tensor([[number, 1, 1, number, 1, 1, 2, 2]])
+    with torch.no_grad():
+        packed = model(tokens, present=present, documents=documents)
+        assert close(packed[:, [1, 2, 4, 5]], model(tokens[:, [1, 2, 4, 5]]))
+        assert close(packed[:, 6:], model(tokens[:, 6:]))
+
+
+def test_each_run_of_a_number_is_a_document():
+    model, tokens = small(), torch.randint(0, 50, (1, 6))
+    with torch.no_grad():
+        packed = model(tokens, documents=torch.tensor([[0, 0, 1, 1, 0, 0]]))
+        for start in (0, 2, 4):
+            assert close(packed[:, start : start + 2], model(tokens[:, start : start + 2]))
+
+
 def test_a_callers_mask_is_added_to_each_layers_own():
     with torch.no_grad():
         tokens = torch.randint(0, 50, (2, 9))

@@ -142,3 +142,61 @@ def test_capacity_is_a_hint():
         model(tokens[:, :2], state=state)
         assert state.at("layers.0.mixer")._k.shape[2] == 3
         assert close(model(tokens[:, 2:], state=state), model(tokens)[:, 2:])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_truncating_with_padding_is_right_or_refused(seed):
+    """Padding takes slots and no reach: what a window still holds can't be told from the number of slots."""
+    generator = torch.Generator().manual_seed(seed)
+    model, n = small(windows=(5, 3)), 36
+    tokens = torch.randint(0, 50, (2, n), generator=generator)
+    present = torch.rand(2, n, generator=generator) > 0.45
+    present[:, 0] = True
+    with torch.no_grad():
+        for cut in range(n - 1, 0, -4):
+            state = model.new_state()
+            for at in range(n):
+                model(tokens[:, at : at + 1], present=present[:, at : at + 1], state=state)
+            if not state.can_truncate(cut):
+                with pytest.raises(ClearheadError, match="start a new state"):
+                    state.truncate(cut)
+                continue
+            state.truncate(cut)
+            out = model(tokens[:, cut : cut + 1], state=state)
+            for row in range(2):
+                kept = torch.cat([tokens[row, :cut][present[row, :cut]], tokens[row, cut : cut + 1]])
+                assert close(out[row, -1], model(kept[None])[0, -1]), cut
+
+
+@pytest.mark.parametrize("windows", [(None, None), (3, None)])
+def test_a_pass_that_fails_leaves_the_state_as_it_was(windows):
+    model, tokens = small("learned", windows=windows), torch.randint(0, 50, (1, 64))
+    with torch.no_grad():
+        state = model.new_state()
+        model(tokens[:, :62], state=state)
+        with pytest.raises(ClearheadError, match="65 tokens long"):
+            model(tokens[:, :3], state=state)
+        with pytest.raises(ClearheadError, match="1 rows and there are 2"):
+            model(tokens[:, :1].expand(2, -1), state=state)
+        assert state.length == 62
+        assert {layer.length for layer in state.layers} == {62}
+        assert close(model(tokens[:, 62:], state=state), model(tokens)[:, 62:])
+
+
+def test_a_pass_interrupted_half_way():
+    """Some layers have moved on then, and are taken back; also one whose window has slid."""
+    from clearhead.taps import Editor
+
+    def interrupt(x):
+        raise KeyboardInterrupt
+
+    for windows in ((None, None), (3, None)):
+        model, tokens = small(windows=windows), torch.randint(0, 50, (1, 60))
+        with torch.no_grad():
+            state = model.new_state()
+            model(tokens[:, :30], state=state)
+            with pytest.raises(KeyboardInterrupt):
+                model(tokens[:, 30:], state=state, taps=Editor({"layers.1.resid_pre": interrupt}))
+            assert state.length == 30
+            assert {layer.length for layer in state.layers} == {30}
+            assert close(model(tokens[:, 30:], state=state), model(tokens)[:, 30:])
