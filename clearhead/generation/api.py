@@ -112,13 +112,14 @@ def _prepare(model: Transformer, prompt: Prompt, options: Options) -> _Job:
     bos = tokenizer.bos_id if tokenizer is not None else model.config.ids.bos
     context = window(model.config)
     own_ends = end_tokens(model)
-    seen: Counter[tuple[int, ...]] = Counter()
+    seen: Counter[tuple[tuple[int, ...], int | None]] = Counter()
     rows = []
     for config, ids in zip(configs, prompts, strict=True):
         limits = config.limits
         if tokenizer is None and (limits.stop or limits.max_text is not None):
             raise ClearheadError("this model has no tokenizer, so no text to stop at: use stop_tokens, max_new_tokens")
         ids = fit(ids, limits, context=context, n_before=n_before, bos=bos)
+        same = (tuple(ids), config.sampling.seed)
         row = Row(
             config,
             ids,
@@ -126,9 +127,9 @@ def _prepare(model: Transformer, prompt: Prompt, options: Options) -> _Job:
             ends=own_ends if limits.stop_tokens is None else limits.stop_tokens,
             room=context,
             decoder=tokenizer.stream() if tokenizer is not None else None,
-            stream=seen[tuple(ids)],
+            stream=seen[same] if before is None else before.stream,
         )
-        seen[tuple(ids)] += 1
+        seen[same] += 1
         rows.append(row)
     size = model.config.decoder.embed.front.vocab_size
     if tokenizer is not None:

@@ -124,7 +124,14 @@ def _keep(rows: list[Row], state: State) -> None:
         if row.finish_reason is not None and row.kept is None:
             own = state if len(rows) == 1 else copy_state(state, i)
             n_read = len(row.tokens) - (1 if row.new else 0)
-            row.kept = Kept(state=own, tokens=list(row.tokens), n_read=n_read, drawn=list(row.drawn), length=own.length)
+            row.kept = Kept(
+                state=own,
+                tokens=list(row.tokens),
+                n_read=n_read,
+                drawn=list(row.drawn),
+                length=own.length,
+                stream=row.stream,
+            )
 
 
 def _no_choice(model: Transformer, row: Row) -> ClearheadError:

@@ -25,6 +25,8 @@ class Kept:
     """Which places in `tokens` were drawn and not given."""
     length: int
     """The state's length when this was kept, in slots."""
+    stream: int = 0
+    """Which of several equal prompts of one batch it was, for the draw."""
 
     def copy(self) -> Kept:
         """Another one, on its own."""
@@ -35,6 +37,7 @@ class Kept:
             n_read=self.n_read,
             drawn=list(self.drawn),
             length=self.length,
+            stream=self.stream,
         )
 
     def check(self) -> None:

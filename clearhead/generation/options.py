@@ -48,7 +48,7 @@ class Options(TypedDict, total=False):
     """Draw among tokens at least this much as likely as the best one, a row; 0 is off."""
     seed: int | Sequence[int] | None
     """The same seed gives the same text, a row. Distinct prompts of a batch get what each gets alone; a prompt that
-    stands in it several times gets a different text each time. None: another text every time."""
+    stands in it several times with one seed gets a different text each time. None: another text every time."""
     repetition_penalty: float | Sequence[float]
     """Above 1, tokens already in prompt or answer are less likely (CTRL), a row; 1 is off."""
     presence_penalty: float | Sequence[float]

@@ -117,3 +117,19 @@ def test_a_kept_state_can_be_used_outside() -> None:
     with torch.no_grad():
         logits = model(torch.tensor([state.tokens[state.n_read :]]), state=state.state)
         assert torch.allclose(logits[:, -1], model(torch.tensor([state.tokens]))[:, -1], atol=1e-5)
+
+
+def test_one_of_several_equal_prompts_goes_on_as_itself() -> None:
+    model, how = tiny(), {"seed": 5, "temperature": 1.0}
+    whole = generate(model, [[5, 6], [5, 6]], max_new_tokens=8, **how)
+    first = generate(model, [[5, 6], [5, 6]], max_new_tokens=4, keep=True, **how)
+    for row in range(2):
+        rest = generate(model, [], max_new_tokens=4, state=first[row].state, **how)
+        assert first[row].tokens + rest.tokens == whole[row].tokens
+
+
+def test_equal_prompts_with_seeds_of_their_own_are_as_alone() -> None:
+    model = tiny()
+    both = generate(model, [[1, 2], [1, 2]], seed=[5, 6], temperature=1.0, max_new_tokens=8)
+    for result, seed in zip(both, (5, 6), strict=True):
+        assert result.tokens == generate(model, [1, 2], seed=seed, temperature=1.0, max_new_tokens=8).tokens
