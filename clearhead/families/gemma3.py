@@ -38,7 +38,7 @@ def read(r: Reader) -> TransformerConfig:
     bias = r.get("attention_bias", False)
     rotary = _read_rotary(r, context)
     masks = _read_masks(r)
-    scores = ScoresConfig(scale=r.get("query_pre_attn_scalar", 256) ** -0.5, dropout=r.get("attention_dropout", 0.0))
+    scores = ScoresConfig(scale=r.get("query_pre_attn_scalar", 256.0) ** -0.5, dropout=r.get("attention_dropout", 0.0))
     n_heads, n_kv_heads = r.get("num_attention_heads", 8), r.get("num_key_value_heads", 4)
     feed_forward = FeedForwardConfig(
         d_ff=r.get("intermediate_size", 9216),

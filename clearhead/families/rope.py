@@ -62,8 +62,8 @@ def _scaling(p: Reader, context: int, trained: int | None) -> Scaling | None:
         return YarnScaling(
             factor=factor,
             trained_length=trained,
-            beta_fast=float(p.get("beta_fast", 32)),
-            beta_slow=float(p.get("beta_slow", 1)),
+            beta_fast=float(p.get("beta_fast", 32.0)),
+            beta_slow=float(p.get("beta_slow", 1.0)),
             truncate=p.get("truncate", True),
             attention_factor=p.get("attention_factor"),
             mscale=p.get("mscale"),
