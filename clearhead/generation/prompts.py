@@ -103,7 +103,8 @@ def fit(ids: list[int], limits: Limits, *, context: int | None, n_before: int, b
         return ids
     if n_before or limits.overflow == "refuse":
         what = f"the prompt is {len(ids)} tokens" + (f" behind {n_before} kept ones" if n_before else "")
-        remedy = "start anew with a shorter text" if n_before else 'shorten it, or pass overflow="cut_left"'
+        cut = 'overflow="cut_left", on the command line --overflow cut_left'
+        remedy = "start anew with a shorter text" if n_before else f"shorten it, or have it cut ({cut})"
         raise ClearheadError(f"{what} and this model's window {context}; {remedy}")
     n_kept = context - min(limits.max_new_tokens, context // 2)
     head = ids[:1] if ids[0] == bos and n_kept > 1 else []
