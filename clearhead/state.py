@@ -27,7 +27,7 @@ class LayerState(Protocol):
         ...
 
     def truncate(self, length: int) -> None:
-        """Forget all slots from `length` on."""
+        """Forget all slots from `length` on, where `can_truncate` says that this is possible."""
         ...
 
     def select(self, rows: Int[Tensor, "b"]) -> None:
@@ -106,7 +106,8 @@ class WindowState:
         self.length = 0
         self.window = window
         self._dropped = 0
-        self._kept = KVState(window + max(window // 4, 16))
+        self._capacity = window + max(window // 4, 16)
+        self._kept = KVState(self._capacity)
 
     def append(self, k_BGTK: Tensor, v_BGTK: Tensor, positions: Positions) -> tuple[Tensor, Tensor, Positions]:
         """Add T tokens; returns the keys and values any of them may see, and their positions."""
@@ -122,8 +123,8 @@ class WindowState:
 
     def _drop_unreachable(self, n_new: int) -> None:
         """Make room when the buffer is full, by moving what is still in reach to its front."""
-        kept, capacity = self._kept, self._kept._capacity or 0
-        if kept.length + n_new <= capacity or kept.length == 0:
+        kept = self._kept
+        if kept.length + n_new <= self._capacity or kept.length == 0:
             return
         if kept.positions.span is not None:
             first = max(0, kept.length - (self.window - 1))
@@ -143,23 +144,18 @@ class WindowState:
         if self._dropped == 0:
             return True
         kept = length - self._dropped
-        if kept < 0:
-            return False
-        if self._kept.positions.span is not None:
+        if self._kept.positions.span is not None or self.window == 1:
             return kept >= self.window - 1
-        # Padding takes slots and no reach: in every row, all that the next token sees must still be there.
+        if kept <= 0:
+            return False
+        # Padding takes slots and no reach: in every row, all that the next token sees must still be there. Of a row
+        # with nothing there it can't be told whether it has read anything.
         rows_BS = self._kept.positions.part(0, kept).rows(torch.device("cpu"))
-        there_BS = rows_BS >= 0
-        read_B = torch.where(there_BS, rows_BS, -1).amax(dim=1) + 1 if kept else rows_BS.new_zeros(rows_BS.shape[0])
-        needed_B = read_B.clamp(max=self.window - 1)
-        return kept > 0 and bool((there_BS.sum(dim=1) >= needed_B).all()) and bool((read_B > 0).all())
+        n_read_B = rows_BS.amax(dim=1) + 1
+        n_there_B = (rows_BS >= 0).sum(dim=1)
+        return bool(((n_there_B >= n_read_B.clamp(max=self.window - 1)) & (n_read_B > 0)).all())
 
     def truncate(self, length: int) -> None:
-        if not self.can_truncate(length):
-            raise ClearheadError(
-                f"a window of {self.window} tokens that has read {self.length} no longer holds what the first "
-                f"{length} need; start a new state and read them again"
-            )
         self.length = length
         self._kept.truncate(length - self._dropped)
 

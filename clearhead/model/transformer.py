@@ -90,13 +90,15 @@ class Transformer(Stack):
                 n_before = state.length
             p = self._pass(tokens_BT, present, state, documents, mask)
             p.taps, p.backend = taps, backend
-            x_BTD = self.run(tokens_BT, p)
+            return self._read_out(self.run(tokens_BT, p), n_new if last is None else min(last, n_new), p)
         except BaseException:
             # Also when interrupted: a state that some layers have moved on and others not would be wrong for ever.
             if state is not None:
                 state.undo(n_before)
             raise
-        n_out = n_new if last is None else min(last, n_new)
+
+    def _read_out(self, x_BTD: Tensor, n_out: int, p: Pass) -> Tensor:
+        """The logits of the last `n_out` slots; of a model without a head, the stream there."""
         if n_out < x_BTD.shape[1]:
             x_BTD = x_BTD[:, x_BTD.shape[1] - n_out :]
         if self.head is None:

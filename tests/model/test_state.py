@@ -195,8 +195,33 @@ def test_a_pass_interrupted_half_way():
         with torch.no_grad():
             state = model.new_state()
             model(tokens[:, :30], state=state)
-            with pytest.raises(KeyboardInterrupt):
-                model(tokens[:, 30:], state=state, taps=Editor({"layers.1.resid_pre": interrupt}))
+            for place in ("layers.1.resid_pre", "logits"):
+                with pytest.raises(KeyboardInterrupt):
+                    model(tokens[:, 30:], state=state, taps=Editor({place: interrupt}))
             assert state.length == 30
             assert {layer.length for layer in state.layers} == {30}
             assert close(model(tokens[:, 30:], state=state), model(tokens)[:, 30:])
+
+
+@pytest.mark.parametrize("window", [1, 4])
+def test_a_padded_pass_that_fails_is_taken_back(window):
+    """Also where a row has read nothing yet, and where a window of one keeps nothing at all."""
+    from clearhead.taps import Editor
+
+    def interrupt(x):
+        raise KeyboardInterrupt
+
+    model, tokens = small(windows=(window, None)), torch.randint(0, 50, (2, 60))
+    present = torch.ones(2, 60, dtype=torch.bool)
+    present[0, :50] = False
+    with torch.no_grad():
+        state = model.new_state()
+        for at in range(40):
+            model(tokens[:, at : at + 1], present=present[:, at : at + 1], state=state)
+        with pytest.raises(KeyboardInterrupt):
+            model(tokens[:, 40:], present=present[:, 40:], state=state, taps=Editor({"logits": interrupt}))
+        assert {layer.length for layer in state.layers} == {state.length} == {40}
+        out = model(tokens[:, 40:], present=present[:, 40:], state=state)
+        whole = model(tokens, present=present)
+    assert close(out[1], whole[1, 40:])
+    assert close(out[0, 10:], whole[0, 50:])
