@@ -121,6 +121,8 @@ class RotaryConfig:
     """The share of each head that is rotated; the rest is left as it is."""
     interleaved: bool = False
     """Pairs are (0, 1), (2, 3), ... rather than (0, K/2), (1, K/2 + 1), ..."""
+    on_values: bool = False
+    """Values are rotated too (an option of RoFormer)."""
     scaling: Scaling | None = None
 
     def __post_init__(self) -> None:
@@ -144,10 +146,28 @@ class AlibiConfig:
 
 
 @record
+class RelativeBiasConfig:
+    """A learned number a head is added to each score, by the bucket its distance falls in (Raffel 2020, T5).
+
+    One table serves every layer of a stack whose attention names it.
+    """
+
+    n_buckets: int = 32
+    max_distance: int = 128
+
+
+@record
 class LearnedPositions:
     """A table of `n` learned vectors, one a position."""
 
     n: int
+    offset: int = 0
+    """The row of the first position (2 in BART)."""
+    pad_id: int | None = None
+    """Where given, positions are counted over the tokens that are not `pad_id`, from row `pad_id` + 1 on, and padding
+    gets row `pad_id` (RoBERTa)."""
+    grid: tuple[int, int] | None = None
+    """The last rows are a picture's patches, so many down and across; another size gets them resized (ViT)."""
 
 
 @record
@@ -201,7 +221,7 @@ class AttentionConfig:
     bias: BiasConfig = BiasConfig()
     scores: ScoresConfig = ScoresConfig()
     mask: MaskConfig = MaskConfig()
-    positions: RotaryConfig | AlibiConfig | None = None
+    positions: RotaryConfig | AlibiConfig | RelativeBiasConfig | None = None
     qk_norm: QKNormConfig | None = None
 
     def __post_init__(self) -> None:
@@ -220,17 +240,141 @@ class AttentionConfig:
 
 
 @record
+class LatentWidths:
+    """The widths of latent attention: of the compressed queries (None: not compressed) and keys-and-values, and in each
+    head of the part without positions, the rotated part, and the values.
+    """
+
+    q: int | None
+    kv: int
+    nope: int
+    rope: int
+    value: int
+
+
+@record
+class LatentAttentionConfig:
+    """Attention whose keys and values are made from one small vector a token, which is all that is kept
+    (DeepSeek-AI 2024, MLA).
+    """
+
+    n_heads: int
+    widths: LatentWidths
+    norm: NormConfig
+    scores: ScoresConfig = ScoresConfig()
+    mask: MaskConfig = MaskConfig()
+    positions: RotaryConfig = RotaryConfig()
+    bias: bool = False
+
+    def __post_init__(self) -> None:
+        _check_positive(self, "n_heads")
+
+
+@record
+class ConvConfig:
+    """A causal convolution along the text, one filter a channel."""
+
+    width: int = 4
+    bias: bool = True
+    activation: str = "silu"
+
+
+@record
+class MambaConfig:
+    """A selective state space (Gu and Dao 2023). `inner_norm` is Jamba's, on the step size and on B and C."""
+
+    d_inner: int
+    d_state: int
+    dt_rank: int
+    conv: ConvConfig = ConvConfig()
+    bias: bool = False
+    inner_norm: NormConfig | None = None
+
+    def __post_init__(self) -> None:
+        _check_positive(self, "d_inner", "d_state", "dt_rank")
+
+
+@record
+class Mamba2Config:
+    """A selective state space with one decay a head (Dao and Gu 2024)."""
+
+    n_heads: int
+    d_head: int
+    d_state: int
+    n_groups: int
+    norm: NormConfig
+    conv: ConvConfig = ConvConfig()
+    dt_limit: tuple[float, float] = (0.0, float("inf"))
+    bias: bool = False
+
+    def __post_init__(self) -> None:
+        _check_positive(self, "n_heads", "d_head", "d_state", "n_groups")
+        _check(self.n_heads % self.n_groups == 0, f"{self.n_heads} heads don't fall into {self.n_groups} equal groups")
+
+
+@record
+class ClampedGate:
+    """(up + 1) * gate * sigmoid(alpha * gate), gate at most `limit` and up within it on both sides (gpt-oss)."""
+
+    limit: float
+    alpha: float
+
+
+@record
 class FeedForwardConfig:
     """Two matrices and an activation, or three with a gate (Shazeer 2020, GLU variants)."""
 
     d_ff: int
-    activation: str = "silu"
+    activation: str | ClampedGate = "silu"
     gated: bool = True
     bias: bool = False
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
         _check_positive(self, "d_ff")
+        _check(self.gated or isinstance(self.activation, str), "a clamped gate needs a gated feed-forward (gated=True)")
+
+
+@record
+class RouterConfig:
+    """How tokens choose experts, and with which weights.
+
+    `score`: softmax over all experts and then the best (Mixtral), the best and then softmax over them (gpt-oss), or
+    sigmoids (DeepSeek-V3). Groups: only experts of the `n_chosen_groups` best of `n_groups` groups can be chosen.
+    """
+
+    score: Literal["softmax", "topk_softmax", "sigmoid"] = "softmax"
+    renormalise: bool = False
+    scale: float = 1.0
+    n_groups: int = 1
+    n_chosen_groups: int = 1
+    correction: bool = False
+    """A learned number an expert that counts in choosing and not in weighing (DeepSeek-V3)."""
+    bias: bool = False
+    balance: float = 0.0
+    """The weight of the balance loss in training."""
+
+
+@record
+class ExpertsConfig:
+    """Each token goes to `n_chosen` of `n_experts` feed-forwards (Shazeer 2017), and to `shared` always."""
+
+    n_experts: int
+    n_chosen: int
+    expert: FeedForwardConfig
+    router: RouterConfig = RouterConfig()
+    shared: FeedForwardConfig | None = None
+
+    def __post_init__(self) -> None:
+        _check_positive(self, "n_experts", "n_chosen")
+        _check(self.n_chosen <= self.n_experts, f"a token can't choose {self.n_chosen} of {self.n_experts} experts")
+        _check(
+            self.n_experts % self.router.n_groups == 0,
+            f"{self.n_experts} experts don't fall into {self.router.n_groups} equal groups",
+        )
+
+
+MixerConfig = AttentionConfig | LatentAttentionConfig | MambaConfig | Mamba2Config
 
 
 @record
@@ -239,7 +383,7 @@ class SublayerConfig:
     pre (GPT-2, Llama), after (post-norm, 2017), pre and out (sandwich, Gemma), out alone (OLMo 2).
     """
 
-    op: AttentionConfig | FeedForwardConfig
+    op: MixerConfig | FeedForwardConfig | ExpertsConfig
     pre: NormConfig | None = None
     out: NormConfig | None = None
     after: NormConfig | None = None
@@ -251,17 +395,24 @@ class SublayerConfig:
 class BlockConfig:
     """A mixer that moves information between tokens, and a feed-forward that works within one.
 
-    `parallel` feeds both the same x and adds both corrections at once (GPT-NeoX).
+    `cross`, between the two, looks at what an encoder made of the source. `parallel` feeds mixer and feed-forward the
+    same x and adds both corrections at once (GPT-NeoX).
     """
 
     mixer: SublayerConfig
+    cross: SublayerConfig | None = None
     ffn: SublayerConfig | None = None
     parallel: bool = False
 
     def __post_init__(self) -> None:
         _check(
-            not self.parallel or (self.ffn is not None and self.mixer.after is None and self.ffn.after is None),
-            "a parallel block needs a feed-forward and no norm after the addition",
+            self.cross is None or isinstance(self.cross.op, AttentionConfig),
+            "what looks at the source is attention (AttentionConfig)",
+        )
+        _check(
+            not self.parallel
+            or (self.ffn is not None and self.cross is None and self.mixer.after is None and self.ffn.after is None),
+            "a parallel block needs a feed-forward, and no cross-attention and no norm after the addition",
         )
 
 
@@ -270,40 +421,144 @@ class BlockConfig:
 
 @record
 class TokensConfig:
-    """A table of token vectors."""
+    """A table of token vectors, and of `n_types` kinds of token (BERT's segments)."""
 
     vocab_size: int
+    n_types: int = 0
+    mask_dropout: MaskDropout | None = None
+    zero_padding: bool = False
+    """Padding enters the stream as zeros."""
 
     def __post_init__(self) -> None:
         _check_positive(self, "vocab_size")
 
 
 @record
-class EmbedConfig:
-    """What turns the input into the first state of the stream: dropout(norm(scale * front(x) + positions))."""
+class MaskDropout:
+    """Vectors of `mask_id` are zeros, and all others grow by (1 - trained) / (1 - share of masks) (ESM-2)."""
 
-    front: TokensConfig
+    mask_id: int
+    trained: float = 0.15 * 0.8
+
+
+@record
+class PatchesConfig:
+    """A picture in squares of `patch` pixels, each one token, behind `n_prefix` learned tokens (Dosovitskiy 2020)."""
+
+    patch: int
+    image: tuple[int, int]
+    """Height and width in pixels of the pictures it was trained on."""
+    channels: int = 3
+    n_prefix: int = 1
+    bias: bool = True
+
+    def __post_init__(self) -> None:
+        _check_positive(self, "patch", "channels")
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Patches down and across."""
+        return self.image[0] // self.patch, self.image[1] // self.patch
+
+
+@record
+class FramesConfig:
+    """A spectrogram of `n_mels` bands through convolutions with an activation each (Radford 2022, Whisper)."""
+
+    n_mels: int
+    kernel: int = 3
+    strides: tuple[int, ...] = (1, 2)
+    activation: str = "gelu"
+
+    def __post_init__(self) -> None:
+        _check_positive(self, "n_mels", "kernel")
+
+
+FrontConfig = TokensConfig | PatchesConfig | FramesConfig
+
+
+@record
+class EmbedConfig:
+    """What turns the input into the first state of the stream:
+    project(dropout(norm(scale * front(x) + positions))).
+
+    All before the projection has `width` numbers a token; None is the stream's width, without a projection.
+    """
+
+    front: FrontConfig
     positions: LearnedPositions | SinusoidalPositions | None = None
     scale: float = 1.0
     norm: NormConfig | None = None
     dropout: float = 0.0
+    width: int | None = None
+
+
+@record
+class TransformConfig:
+    """norm(activation(x @ W^T + b)), to `width` numbers."""
+
+    width: int
+    activation: str | None = "gelu"
+    norm: NormConfig | None = None
+    bias: bool = True
 
 
 @record
 class TokenHeadConfig:
-    """Scores over the vocabulary: softcap(scale * (stream @ W^T + b)); `tie` shares W with the embedding."""
+    """Scores over the vocabulary: softcap(scale * (transform(stream) @ W^T + b)); `tie` shares W with the embedding."""
 
     tie: bool = True
     bias: bool = False
     scale: float = 1.0
     softcap: float | None = None
+    transform: TransformConfig | None = None
+
+
+Place = Literal["first", "second", "last", "mean", "end_id"]
+
+
+@record
+class PoolConfig:
+    """One vector a text or picture: the stream at a place (or its mean), and perhaps a transform of it.
+
+    `end_id`: the first token of that id (CLIP's text); where it is None, of the highest id in the text.
+    """
+
+    at: Place = "first"
+    transform: TransformConfig | None = None
+    end_id: int | None = None
+
+
+@record
+class LabelHeadConfig:
+    """Scores over labels, of every token, of one place, or of the pooled vector."""
+
+    n_labels: int
+    at: Literal["every", "first", "second", "last", "mean", "pool"] = "first"
+    transform: TransformConfig | None = None
+    bias: bool = True
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check_positive(self, "n_labels")
 
 
 @record
 class HeadsConfig:
-    """What reads the finished stream."""
+    """What reads the finished stream. `labels` are heads by name; `average_labels` adds their mean as `logits`."""
 
     tokens: TokenHeadConfig | None = None
+    pool: PoolConfig | None = None
+    labels: tuple[tuple[str, LabelHeadConfig], ...] = ()
+    average_labels: bool = False
+    contacts: bool = False
+    """Which residues of a protein touch, from the attention patterns of all layers (see `clearhead.contacts`)."""
+
+    def __post_init__(self) -> None:
+        _check(
+            self.pool is not None or all(head.at != "pool" for _, head in self.labels),
+            "a label head reads the pooled vector, and there is no pool",
+        )
 
 
 @record
@@ -313,9 +568,16 @@ class StackConfig:
     embed: EmbedConfig
     blocks: tuple[BlockConfig, ...]
     norm: NormConfig | None = None
+    share: tuple[int, ...] | None = None
+    """Block i runs with the weights of block share[i] (ALBERT)."""
 
     def __post_init__(self) -> None:
         _check(len(self.blocks) > 0, "a stack needs at least one block")
+        if self.share is not None:
+            _check(
+                len(self.share) == len(self.blocks) and all(0 <= s <= i for i, s in enumerate(self.share)),
+                f"share is {self.share}; each of the {len(self.blocks)} blocks names itself or one before it",
+            )
 
 
 @record
@@ -325,24 +587,32 @@ class TokenIds:
     bos: int | None = None
     eos: tuple[int, ...] = ()
     pad: int | None = None
+    mask: int | None = None
+    decoder_start: int | None = None
+    """What a decoder with an encoder begins with."""
 
 
 @record
 class TransformerConfig:
-    """A whole model: an encoder or a decoder, and heads."""
+    """A whole model: an encoder, a decoder, or a decoder that looks at an encoder; and heads."""
 
     d_model: int
     encoder: StackConfig | None = None
     decoder: StackConfig | None = None
     heads: HeadsConfig = HeadsConfig()
+    share_tokens: bool = True
+    """Encoder and decoder have one table of token vectors between them."""
     context: int | None = None
     """The longest text the model was made for, in tokens."""
     ids: TokenIds = TokenIds()
 
     def __post_init__(self) -> None:
         _check_positive(self, "d_model")
+        _check(self.encoder is not None or self.decoder is not None, "a model needs an encoder, a decoder, or both")
+        crossed = self.decoder is not None and any(block.cross is not None for block in self.decoder.blocks)
         _check(
-            (self.encoder is None) != (self.decoder is None), "a model is an encoder or a decoder: give one of the two"
+            crossed == (self.encoder is not None and self.decoder is not None),
+            "a decoder beside an encoder looks at it (BlockConfig.cross), and one alone has nothing to look at",
         )
 
     @property
@@ -351,3 +621,30 @@ class TransformerConfig:
         stack = self.decoder or self.encoder
         assert stack is not None
         return stack
+
+    @property
+    def vocab_size(self) -> int:
+        """How many token ids the model takes.
+
+        Raises:
+            ClearheadError: it takes no tokens.
+        """
+        front = self.stack.embed.front
+        if not isinstance(front, TokensConfig):
+            raise ClearheadError("this model takes no tokens, so it has no vocabulary")
+        return front.vocab_size
+
+
+@record
+class TwoTowersConfig:
+    """Two encoders that put texts and pictures into one space (Radford 2021, CLIP). Each pools to the same width."""
+
+    text: TransformerConfig
+    image: TransformerConfig
+    logit_scale: float = 2.6592
+    """The logarithm of what cosines are multiplied by, before training."""
+
+    @property
+    def vocab_size(self) -> int:
+        """How many token ids the texts are made of."""
+        return self.text.vocab_size

@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from clearhead.ops.masks import BoundMask, Mask, Positions
+from clearhead.ops.biases import Bias
+from clearhead.ops.masks import BoundMask, Everything, Mask, Positions
 from clearhead.state import State
 from clearhead.taps import Taps
 
@@ -30,6 +31,24 @@ class Places:
     """How many tokens the text that a token belongs to has so far: one number, or (B, 1) or (B, T)."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Inputs:
+    """What one stack is given to read; which of them it wants depends on its front."""
+
+    tokens_BT: Int[Tensor, "B T"] | None = None
+    token_types_BT: Int[Tensor, "B T"] | None = None
+    pixels_BCHW: Float[Tensor, "B C height width"] | None = None
+    frames_BMF: Float[Tensor, "B M F"] | None = None
+
+
+@dataclass(frozen=True)
+class Source:
+    """What an encoder made of the source, for cross-attention to look at."""
+
+    x_BSD: Float[Tensor, "B S d"]
+    positions: Positions
+
+
 @dataclass(kw_only=True)
 class Pass:
     """One run of a model over B rows of T tokens."""
@@ -41,6 +60,9 @@ class Pass:
     mask: Mask | None = None
     """The batch's part of the mask (documents, a caller's predicate), ANDed to each layer's own."""
     state: State | None = None
+    source: Source | None = None
+    relative: Bias | None = None
+    """The table of distances that the layers of this stack share (T5)."""
     taps: Taps | None = None
     backend: str = "auto"
     _kept: dict[Hashable, Any] = field(default_factory=dict)
@@ -61,6 +83,10 @@ class Pass:
 
         # `keys` is kept by the bound mask, so its id is not used again while this pass lives.
         return self.once(("mask", mask, id(keys)), bind)
+
+    def source_mask(self, keys: Positions) -> BoundMask:
+        """Every token sees the whole source: its padding excepted."""
+        return self.once(("source mask", id(keys)), lambda: BoundMask(Everything(), self.positions, keys, self.device))
 
     def tap(self, path: str, name: str, value: Tensor) -> Tensor:
         """Offer a value to whoever looks."""

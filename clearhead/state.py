@@ -166,6 +166,116 @@ class WindowState:
         return {name: x[:, :, -self.window :] for name, x in self._kept.tensors().items()}
 
 
+class CrossState:
+    """Keys and values of the source, (B, G, S, K) each: made once, and the same however long the text grows."""
+
+    length = 0
+
+    def __init__(self) -> None:
+        self.kept: tuple[Tensor, Tensor, Positions] | None = None
+
+    def fill(self, k_BGSK: Tensor, v_BGSK: Tensor, positions: Positions) -> None:
+        """Keep a source, in place of any before."""
+        self.kept = (k_BGSK, v_BGSK, positions)
+
+    def clear(self) -> None:
+        """Forget the source."""
+        self.kept = None
+
+    def can_truncate(self, length: int) -> bool:
+        return True
+
+    def truncate(self, length: int) -> None:
+        """The text is cut; the source stays."""
+
+    def select(self, rows: Int[Tensor, "b"]) -> None:
+        if self.kept is not None:
+            k, v, positions = self.kept
+            with torch.inference_mode(False):
+                self.kept = k.index_select(0, rows), v.index_select(0, rows), positions.select(rows)
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {} if self.kept is None else {"k": self.kept[0], "v": self.kept[1]}
+
+
+class LatentState:
+    """What latent attention keeps of every token, (B, 1, S, C + R): the vector that its keys and values are made from,
+    and the rotated part of its key.
+    """
+
+    def __init__(self, capacity: int | None = None) -> None:
+        self.length = 0
+        self.positions = Positions(span=(0, 0))
+        self._capacity = capacity
+        self._kept: Tensor | None = None
+
+    def append(self, new_B1TE: Tensor, positions: Positions) -> tuple[Tensor, Positions]:
+        """Add T tokens; returns what is kept of all, and their positions."""
+        start, self.length = self.length, self.length + new_B1TE.shape[2]
+        self._kept = _written(self._kept, new_B1TE, start, self._capacity)
+        self.positions = self.positions.then(positions, new_B1TE.device)
+        return self._kept[:, :, : self.length], self.positions
+
+    def can_truncate(self, length: int) -> bool:
+        return 0 <= length <= self.length
+
+    def truncate(self, length: int) -> None:
+        self.length = length
+        self.positions = self.positions.part(0, length)
+
+    def select(self, rows: Int[Tensor, "b"]) -> None:
+        if self._kept is not None:
+            with torch.inference_mode(False):
+                self._kept = self._kept.index_select(0, rows)
+        self.positions = self.positions.select(rows)
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {} if self._kept is None else {"latent": self._kept[:, :, : self.length]}
+
+
+class ScanState:
+    """What a state-space layer keeps: the last inputs of its convolution, (B, W, C), and its state, (B, ..., N).
+
+    Both have one size however long the text, so a longer text can't be cut back to a shorter one; only what there was
+    before the last pass is remembered beside.
+    """
+
+    def __init__(self) -> None:
+        self.length = 0
+        self._kept: tuple[Tensor, Tensor] | None = None
+        self._before: tuple[int, tuple[Tensor, Tensor] | None] | None = None
+
+    def recall(self) -> tuple[Tensor, Tensor] | tuple[None, None]:
+        """The tail of the convolution and the state, or None for both where nothing was read."""
+        if self._kept is None:
+            return None, None
+        if not torch.is_inference_mode_enabled() and self._kept[1].is_inference():
+            self._kept = (self._kept[0].clone(), self._kept[1].clone())
+        return self._kept
+
+    def keep(self, n_new: int, tail: Tensor, state: Tensor) -> None:
+        """Note what there is after `n_new` more slots."""
+        self._before = (self.length, self._kept)
+        self.length, self._kept = self.length + n_new, (tail, state)
+
+    def can_truncate(self, length: int) -> bool:
+        return length in (0, self.length) or (self._before is not None and length == self._before[0])
+
+    def truncate(self, length: int) -> None:
+        if length == self.length:
+            return
+        self._kept = None if length == 0 or self._before is None else self._before[1]
+        self.length, self._before = length, None
+
+    def select(self, rows: Int[Tensor, "b"]) -> None:
+        self._kept = _selected(self._kept, rows)
+        if self._before is not None:
+            self._before = (self._before[0], _selected(self._before[1], rows))
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {} if self._kept is None else {"tail": self._kept[0], "state": self._kept[1]}
+
+
 class State:
     """A model's memory of one batch. It is empty until a pass fills it, and each pass that is given it adds to it."""
 
@@ -191,6 +301,22 @@ class State:
     @property
     def layers(self) -> list[LayerState]:
         return list(self._layers.values())
+
+    @property
+    def has_source(self) -> bool:
+        """Whether it holds what cross-attention looks at."""
+        return any(isinstance(layer, CrossState) and layer.kept is not None for layer in self.layers)
+
+    def forget_source(self) -> None:
+        """Drop what cross-attention looks at."""
+        for layer in self.layers:
+            if isinstance(layer, CrossState):
+                layer.clear()
+
+    def read_again(self, fresh: dict[str, LayerState]) -> None:
+        """Forget the text, to read it again into `fresh`; the source stays."""
+        kept = {path: layer for path, layer in self._layers.items() if isinstance(layer, CrossState)}
+        self.restart({**fresh, **kept})
 
     def at(self, path: str) -> LayerState:
         """The state of the sub-layer at `path`."""
@@ -240,7 +366,7 @@ class State:
         blocked = [path for path, layer in self._layers.items() if not layer.can_truncate(length)]
         if blocked:
             raise ClearheadError(
-                f"{blocked[0]} keeps only a window and no longer holds what the first {length} of {self.length} "
+                f"{blocked[0]} does not keep every token and no longer holds what the first {length} of {self.length} "
                 "tokens need; start a new state and read them again"
             )
         for layer in self.layers:
@@ -268,6 +394,14 @@ class State:
         else:
             rows_BS = self.positions.rows(torch.device("cpu"))
             self.next = rows_BS.max(dim=1).values + 1 if rows_BS.shape[1] else rows_BS.new_zeros(rows_BS.shape[0])
+
+
+def _selected(kept: tuple[Tensor, Tensor] | None, rows: Tensor) -> tuple[Tensor, Tensor] | None:
+    """These rows of what a scan keeps."""
+    if kept is None:
+        return None
+    with torch.inference_mode(False):
+        return kept[0].index_select(0, rows), kept[1].index_select(0, rows)
 
 
 def _written(buffer: Tensor | None, new_BGTK: Tensor, start: int, capacity: int | None) -> Tensor:

@@ -20,6 +20,7 @@ Mode = Literal["none", "read", "edit"]
 
 # Site names and shapes by kind of module. A module class names its kind in `sites`.
 BLOCK = {"resid_pre": "B T D", "resid_mid": "B T D", "resid_post": "B T D"}
+CROSSED_BLOCK = {"resid_pre": "B T D", "resid_mid": "B T D", "resid_cross": "B T D", "resid_post": "B T D"}
 ATTENTION = {
     "q_raw": "B H T K",
     "k_raw": "B G T K",
@@ -31,7 +32,13 @@ ATTENTION = {
     "z": "B H T K",
     "out": "B T D",
 }
+# Values may be of another width, v, than keys; each head has keys and values of its own.
+LATENT_ATTENTION = {**ATTENTION, "k_raw": "B H T K", "k": "B H S K", "v": "B H S v", "z": "B H T v"}
 FEED_FORWARD = {"pre": "B T F", "post": "B T F", "out": "B T D"}
+EXPERTS = {"router_logits": "B T E", "chosen": "B T C", "out": "B T D"}
+# F channels (or H heads of K), each with N numbers of state.
+MAMBA = {"delta": "B T F", "state": "B T F N", "out": "B T D"}
+MAMBA2 = {"delta": "B T H", "state": "B T H K N", "out": "B T D"}
 STACK = {"embed": "B T D", "final": "B T D"}
 MODEL = {**STACK, "logits": "B T V"}
 

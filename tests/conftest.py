@@ -23,6 +23,8 @@ import torch
 
 torch.set_num_threads(1)
 
+pytest_plugins = ["tests.families.figures"]
+
 
 @pytest.fixture
 def without_shape_checks() -> Iterator[None]:

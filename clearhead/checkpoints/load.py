@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,16 @@ from torch import Tensor, nn
 from clearhead.checkpoints.checkpoint import Checkpoint
 from clearhead.checkpoints.source import open_checkpoint
 from clearhead.checkpoints.write import write_checkpoint
+from clearhead.config import Scaling, TransformerConfig, TwoTowersConfig
 from clearhead.errors import ClearheadError
 from clearhead.families import FAMILIES, Family, family_of, gguf_config, gguf_family_of
 from clearhead.families.family import GGUFFile
-from clearhead.families.weights import Match, expand, plan
+from clearhead.families.rope import scaling_from
+from clearhead.families.weights import Plan, expand, plan
 from clearhead.inputs.tokenizer import Tokenizer
+from clearhead.model.build import build
+from clearhead.model.init import initialise
+from clearhead.model.rope import with_rope
 from clearhead.model.transformer import Transformer
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
@@ -32,6 +37,8 @@ class Origin:
     raw_config: dict[str, Any]
     where: str = ""
     sidecar_files: dict[str, Path] = field(default_factory=dict)
+    unused: tuple[str, ...] = ()
+    """Tensors that the checkpoint has for heads that this model was not asked to have."""
 
 
 @dataclass(frozen=True)
@@ -39,12 +46,17 @@ class Blueprint:
     """A checkpoint understood, with nothing read yet: the model on the meta device, and which tensor goes where."""
 
     model: Transformer
-    matches: list[Match]
-    repeats: list[tuple[str, str]]
+    plan: Plan
     origin: Origin
 
 
-def blueprint(checkpoint: Checkpoint) -> Blueprint:
+def blueprint(
+    checkpoint: Checkpoint,
+    *,
+    architecture: str | None = None,
+    new_head: bool = False,
+    rope: Scaling | Mapping[str, Any] | None = None,
+) -> Blueprint:
     """Work out the model that a checkpoint holds, without reading its weights.
 
     Raises:
@@ -58,24 +70,25 @@ def blueprint(checkpoint: Checkpoint) -> Blueprint:
         raw = gguf_config(family, gguf, checkpoint.config, file, checkpoint.where)
         layout = gguf.weights
     else:
-        raw = checkpoint.config
+        raw = checkpoint.config if architecture is None else {**checkpoint.config, "architectures": [architecture]}
         config_file = str(Path(checkpoint.where) / "config.json")
         family = family_of(raw, config_file)
         layout = family.weights.suiting(shapes)
     config = family.read(raw, config_file)
+    if rope is not None:
+        config = _rescaled(config, rope, raw)
     with torch.device("meta"):
-        model = Transformer(config)
+        model = build(config)
     parameters = {name: tuple(p.shape) for name, p in model.named_parameters()}
-    matches, repeats = plan(layout, parameters, shapes, len(config.stack.blocks), checkpoint.where)
-    for match in matches:
-        info = checkpoint.tensors[match.file]
+    wanted = plan(layout, parameters, shapes, config, checkpoint.where, new_head)
+    for info in (checkpoint.tensors[file] for match in wanted.matches for file in match.files):
         if isinstance(info.dtype, torch.dtype) and info.dtype not in DTYPES.values():
             raise ClearheadError(
                 f"{info.file}: {info.name!r} is stored as {str(info.dtype).removeprefix('torch.')}; weights are read "
                 f"from {', '.join(DTYPES)}, and quantised ones from GGUF"
             )
-    origin = Origin(family, raw, checkpoint.where, dict(checkpoint.sidecar_files))
-    return Blueprint(model, matches, repeats, origin)
+    origin = Origin(family, raw, checkpoint.where, dict(checkpoint.sidecar_files), tuple(wanted.unused))
+    return Blueprint(model, wanted, origin)
 
 
 def load(
@@ -85,6 +98,9 @@ def load(
     *,
     revision: str | None = None,
     token: str | None = None,
+    architecture: str | None = None,
+    new_head: bool = False,
+    rope: Scaling | Mapping[str, Any] | None = None,
 ) -> Transformer:
     """Load a model: a folder in the Hub's layout, a .gguf file, a Hub id, or the name of a model a package ships.
 
@@ -94,19 +110,32 @@ def load(
         device: where the weights go.
         revision: branch, tag or commit, for a Hub id.
         token: access token, for a Hub id.
+        architecture: the published class to build, such as BertForSequenceClassification; None is the config's own.
+        new_head: a head that the checkpoint lacks is drawn at random, to be trained; otherwise it is refused.
+        rope: another scaling of rotary positions, for texts longer than the model was trained on: a record such as
+            YarnScaling, or a mapping in the words of published configs, {"rope_type": "yarn", "factor": 4.0}.
 
     Raises:
         ClearheadError: anything about the source that is not understood; nothing is guessed and nothing is random.
     """
     wanted = _dtype(dtype)
     with open_checkpoint(source, revision=revision, token=token) as checkpoint:
-        plan_ = blueprint(checkpoint)
-        model, origin = plan_.model, plan_.origin
-        tokenizer = _tokenizer(checkpoint, model.config.stack.embed.front.vocab_size)
-        _fill(model, plan_, checkpoint, wanted or _stored_dtype(checkpoint), torch.device(device))
+        made = blueprint(checkpoint, architecture=architecture, new_head=new_head, rope=rope)
+        model, origin = made.model, made.origin
+        tokenizer = _tokenizer(checkpoint, model)
+        _fill(model, made.plan, checkpoint, wanted or _stored_dtype(checkpoint), torch.device(device))
     model.tokenizer = tokenizer
     model.origin = origin
     return model.eval()
+
+
+def _rescaled(
+    config: TransformerConfig | TwoTowersConfig, rope: Scaling | Mapping[str, Any], raw: Mapping[str, Any]
+) -> TransformerConfig:
+    if not isinstance(rope, Mapping):
+        return with_rope(config, rope)
+    context = config.context if isinstance(config, TransformerConfig) else None
+    return with_rope(config, scaling_from(rope, context, raw.get("original_max_position_embeddings")))
 
 
 def save(model: Transformer, folder: str | Path, *, family: str | None = None) -> None:
@@ -138,52 +167,71 @@ def _file_tensors(model: Transformer, family: Family) -> Iterator[tuple[str, Ten
     parameters = dict(model.named_parameters())
     shapes = {name: tuple(p.shape) for name, p in parameters.items()}
     with torch.device("meta"):
-        expected = {name: tuple(p.shape) for name, p in Transformer(model.config).named_parameters()}
+        expected = {name: tuple(p.shape) for name, p in build(model.config).named_parameters()}
     odd = next((name for name, shape in shapes.items() if expected.get(name, shape) != shape), None)
     if odd is not None:
         raise ClearheadError(f"{odd} has shape {list(shapes[odd])}, and the model's config says {list(expected[odd])}")
-    matches = expand(family.weights.rows, shapes, len(model.config.stack.blocks))
+    layout = family.weights.writing(model.config)
+    matches = expand(layout, shapes, model.config)
     homeless = set(parameters) - {name for match in matches for name in match.parameters}
     if homeless:
         raise ClearheadError(f"a {family.model_type} checkpoint has no place for {', '.join(sorted(homeless)[:4])}")
     for match in matches:
-        (tensor,) = match.op.save([parameters[name].detach() for name in match.parameters], model.config)
-        yield match.file, tensor
+        tensors = match.op.save([parameters[name].detach() for name in match.parameters], model.config)
+        yield from zip(match.files, tensors, strict=True)
+    for name, make in layout.constants.items():
+        if (constant := make(model.config)) is not None:
+            yield name, constant.to(model.dtype)
 
 
-def _fill(
-    model: Transformer, plan_: Blueprint, checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device
-) -> None:
+def _fill(model: Transformer, wanted: Plan, checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device) -> None:
     """Read every tensor into its place, one at a time."""
+    owners = _owners(model)
+
+    def place(name: str) -> Tensor:
+        """Real memory for a parameter that so far has only a shape, in every module that shares it."""
+        old = model.get_parameter(name)
+        parameter = nn.Parameter(torch.empty(old.shape, dtype=dtype, device=device))
+        for owner, leaf in owners[id(old)]:
+            setattr(owner, leaf, parameter)
+        return parameter.data
+
     # All places first: made between the reads, they would pin the holes that the reads leave in the heap.
-    all_places = [[_place(model, name, dtype, device) for name in match.parameters] for match in plan_.matches]
-    for match, places in zip(plan_.matches, all_places, strict=True):
-        view = match.op.view(places)
-        if view is not None:
-            checkpoint.read_into(match.file, view)
+    all_places = [[place(name) for name in match.parameters] for match in wanted.matches]
+    new = [place(name) for name in wanted.new]
+    if new:
+        initialise(model, only=frozenset(wanted.new))
+    for match, places in zip(wanted.matches, all_places, strict=True):
+        views = match.op.views(places)
+        if views is not None:
+            for file, view in zip(match.files, views, strict=True):
+                checkpoint.read_into(file, view)
             continue
-        pieces = match.op.load([checkpoint.read(match.file)], [tuple(p.shape) for p in places], model.config)
-        for place, piece in zip(places, pieces, strict=True):
-            place.copy_(piece)
-    for file, parameter in plan_.repeats:
+        files = [checkpoint.read(file) for file in match.files]
+        pieces = match.op.load(files, [tuple(p.shape) for p in places], model.config)
+        for target, piece in zip(places, pieces, strict=True):
+            target.copy_(piece)
+    for file, parameter in wanted.repeats:
         kept = model.get_parameter(parameter)
-        if not torch.equal(checkpoint.read(file).to(dtype), kept.detach().cpu()):
+        if not torch.equal(checkpoint.read(file).to(dtype).view(kept.shape), kept.detach().cpu()):
             raise ClearheadError(
                 f"{checkpoint.where}: the config ties {parameter} and {file}, and the file has two that differ; set "
                 "tie_word_embeddings to false in config.json to keep both, or delete the one that is not wanted"
             )
 
 
-def _place(model: nn.Module, name: str, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Real memory for a parameter that so far has only a shape."""
-    path, _, leaf = name.rpartition(".")
-    owner = model.get_submodule(path)
-    parameter = nn.Parameter(torch.empty(getattr(owner, leaf).shape, dtype=dtype, device=device))
-    setattr(owner, leaf, parameter)
-    return parameter.data
+def _owners(model: nn.Module) -> dict[int, list[tuple[nn.Module, str]]]:
+    """Every module that holds a parameter, by the parameter: some have several."""
+    owners: dict[int, list[tuple[nn.Module, str]]] = {}
+    for module in model.modules():
+        for leaf, parameter in module.named_parameters(recurse=False):
+            owners.setdefault(id(parameter), []).append((module, leaf))
+    return owners
 
 
-def _tokenizer(checkpoint: Checkpoint, vocab_size: int) -> Tokenizer | None:
+def _tokenizer(checkpoint: Checkpoint, model: Transformer) -> Tokenizer | None:
+    if not model.takes_tokens:
+        return None
     if checkpoint.format == "gguf":
         if "tokenizer.ggml.tokens" not in checkpoint.config:
             return None
@@ -192,7 +240,7 @@ def _tokenizer(checkpoint: Checkpoint, vocab_size: int) -> Tokenizer | None:
         tokenizer = Tokenizer.from_folder(Path(next(iter(checkpoint.sidecar_files.values()))).parent)
     else:
         return None
-    tokenizer.check_matches(vocab_size, checkpoint.where)
+    tokenizer.check_matches(model.config.vocab_size, checkpoint.where)
     return tokenizer
 
 

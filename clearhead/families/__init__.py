@@ -7,10 +7,51 @@ from collections.abc import Mapping
 from typing import Any
 
 from clearhead.errors import ClearheadError
-from clearhead.families import gemma3, gpt2, llama
+from clearhead.families import (
+    albert,
+    bert,
+    deepseek_v3,
+    distilbert,
+    esm,
+    gemma2,
+    gemma3,
+    gpt2,
+    gpt_neox,
+    granite,
+    llama,
+    mistral,
+    modernbert,
+    olmo2,
+    phi3,
+    qwen2,
+    qwen3,
+    roberta,
+    roformer,
+)
 from clearhead.families.family import GGUF, Family, GGUFFile, Reader
 
-FAMILIES: dict[str, Family] = {f.model_type: f for f in (gpt2.FAMILY, llama.FAMILY, gemma3.FAMILY)}
+MODULES = (
+    gpt2,
+    llama,
+    gemma3,
+    gpt_neox,
+    mistral,
+    qwen2,
+    qwen3,
+    gemma2,
+    phi3,
+    olmo2,
+    granite,
+    deepseek_v3,
+    bert,
+    roberta,
+    distilbert,
+    albert,
+    roformer,
+    modernbert,
+    esm,
+)
+FAMILIES: dict[str, Family] = {module.FAMILY.model_type: module.FAMILY for module in MODULES}
 
 
 def family_of(raw: Mapping[str, Any], where: str) -> Family:

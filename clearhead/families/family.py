@@ -16,7 +16,7 @@ MISSING = object()
 # Keys that any published config may carry and that say nothing about the numbers of a pass.
 CARRIED = frozenset(
     "_name_or_path _model_name_or_path transformers_version architectures model_type dtype torch_dtype use_cache "
-    "initializer_range unk_token_id cls_token_id mask_token_id "
+    "initializer_range classifier_dropout unk_token_id cls_token_id mask_token_id "
     "id2label label2id num_labels finetuning_task task_specific_params tokenizer_class prefix _commit_hash "
     "_attn_implementation _attn_implementation_autoset auto_map use_bfloat16 tf_legacy_loss sep_token_id "
     "decoder_start_token_id max_length min_length do_sample early_stopping num_beams num_beam_groups "
@@ -36,21 +36,31 @@ NEUTRAL: dict[str, Any] = {
     "torchscript": False,
     "pruned_heads": {},
     "pretraining_tp": 1,
+    "attention_bias": False,
+    "mlp_bias": False,
+    "use_mrope": False,
 }
 
 
 class Reader:
     """Hands out the keys of a config and remembers which, so that none is dropped in silence."""
 
-    def __init__(self, raw: Mapping[str, Any], where: str) -> None:
+    def __init__(self, raw: Mapping[str, Any], where: str, architecture: str = "") -> None:
         self.raw = dict(raw)
         self.where = where
+        self.architecture = architecture
+        """The published class that is to be built: which heads there are."""
         self.read: set[str] = set()
+        self.assumed: dict[str, Any] = {}
+
+    def assume(self, **values: Any) -> None:
+        """Let keys that are absent mean these values: a family's own, where the words are shared with others."""
+        self.assumed |= values
 
     def get(self, name: str, default: Any = None) -> Any:
-        """The value of `name`, or `default` where it is absent or null."""
+        """The value of `name`; where it is absent or null, what is assumed, or else `default`."""
         self.read.add(name)
-        value = self.raw.get(name)
+        value, default = self.raw.get(name), self.assumed.get(name, default)
         if value is None:
             return default
         self._check_kind(name, value, default)
@@ -67,6 +77,11 @@ class Reader:
             fits = not isinstance(default, str) or isinstance(value, str)
         if not fits:
             raise ClearheadError(f"{self.where}: {name} is {value!r}; a value like {default!r} is expected")
+
+    def optional(self, name: str) -> Any:
+        """As `get`, but null means that the model goes without: None."""
+        value = self.get(name)
+        return None if name in self.raw and self.raw[name] is None else value
 
     def need(self, name: str) -> Any:
         """The value of `name`, which must be there."""
@@ -160,12 +175,7 @@ class Family:
         Raises:
             ClearheadError: a key is missing, has a value not understood, or is unknown.
         """
-        named = raw.get("architectures") or list(self.architectures)
-        if not set(named) & set(self.architectures):
-            raise ClearheadError(
-                f"{where}: architectures is {named}; of {self.model_type}, {' or '.join(self.architectures)} is built"
-            )
-        reader = Reader(raw, where)
+        reader = self._reader(raw, where)
         try:
             config = self.config(reader)
         except ClearheadError as problem:
@@ -187,16 +197,29 @@ class Family:
         Raises:
             ClearheadError: this family's config can't say all that `config` does.
         """
-        new = {**self.to_hf(config), "model_type": self.model_type}
-        if self.config(Reader(new, "written")) != config:
+        new = self._written(config)
+        if self.config(self._reader(new, "written")) != config:
             raise ClearheadError(
                 f"this model can't be written as {self.model_type}: read back, its config would be another one, so "
                 "something in it has no place there"
             )
         if not raw:
-            return {"architectures": [self.architectures[0]], **new}
-        reader = Reader(raw, "")
-        old = {**self.to_hf(self.config(reader)), "model_type": self.model_type}
+            return new
+        reader = self._reader(raw, "")
+        old = self._written(self.config(reader))
         kept = {k: v for k, v in raw.items() if k in new or k not in reader.read}
         changed = {k: v for k, v in new.items() if k not in raw or v != old[k]}
         return {**kept, **changed}
+
+    def _written(self, config: TransformerConfig) -> dict[str, Any]:
+        return {"architectures": [self.architectures[0]], **self.to_hf(config), "model_type": self.model_type}
+
+    def _reader(self, raw: Mapping[str, Any], where: str) -> Reader:
+        """A reader that knows which of the family's classes the config names."""
+        named = raw.get("architectures") or [self.architectures[0]]
+        built = [name for name in named if name in self.architectures]
+        if not built:
+            raise ClearheadError(
+                f"{where}: architectures is {named}; of {self.model_type}, {' or '.join(self.architectures)} is built"
+            )
+        return Reader(raw, where, built[0])

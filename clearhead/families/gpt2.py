@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from clearhead.config import (
@@ -11,7 +10,6 @@ from clearhead.config import (
     BlockConfig,
     EmbedConfig,
     FeedForwardConfig,
-    HeadsConfig,
     LearnedPositions,
     NormConfig,
     ScoresConfig,
@@ -21,9 +19,22 @@ from clearhead.config import (
     TokensConfig,
     TransformerConfig,
 )
-from clearhead.families.common import ACTIVATION_NAMES, a, published_activation, read_ids, write_ids
+from clearhead.families.common import (
+    ACTIVATION_NAMES,
+    ANSWER,
+    CLASSIFY,
+    a,
+    published_activation,
+    read_heads,
+    read_ids,
+    write_heads,
+    write_ids,
+)
 from clearhead.families.family import GGUF, Family, GGUFFile, Reader
-from clearhead.families.weights import Concat, Layout, Row, Tied, Transpose
+from clearhead.families.layouts import BLOCK, GGUF_EMBEDDING, GGUF_PRE_NORMS, LABELS, QKV, TIED, fused, rows
+from clearhead.families.weights import Layout, Row, Transpose
+
+ARCHITECTURES = ("GPT2LMHeadModel", "GPT2Model", f"GPT2{CLASSIFY}", f"GPT2{ANSWER}")
 
 
 def read(r: Reader) -> TransformerConfig:
@@ -65,7 +76,7 @@ def read(r: Reader) -> TransformerConfig:
             blocks=tuple(block(layer) for layer in range(n_layers)),
             norm=norm,
         ),
-        heads=HeadsConfig(tokens=TokenHeadConfig(tie=r.get("tie_word_embeddings", True))),
+        heads=read_heads(r, TokenHeadConfig(tie=r.get("tie_word_embeddings", True))),
         context=context,
         ids=read_ids(r, bos=50256, eos=50256),
     )
@@ -73,73 +84,52 @@ def read(r: Reader) -> TransformerConfig:
 
 def write(config: TransformerConfig) -> dict[str, Any]:
     stack, first = config.stack, config.stack.blocks[0]
-    attention, head = a(AttentionConfig, first.mixer.op), a(TokenHeadConfig, config.heads.tokens)
+    attention = a(AttentionConfig, first.mixer.op)
     feed_forward = a(FeedForwardConfig, a(SublayerConfig, first.ffn).op)
     last = a(AttentionConfig, stack.blocks[-1].mixer.op)
     return {
-        "vocab_size": stack.embed.front.vocab_size,
+        "vocab_size": config.vocab_size,
         "n_positions": config.context,
         "n_embd": config.d_model,
         "n_layer": len(stack.blocks),
         "n_head": attention.n_heads,
         "n_inner": feed_forward.d_ff,
-        "activation_function": published_activation(feed_forward.activation, tanh="gelu_new"),
+        "activation_function": published_activation(a(str, feed_forward.activation), tanh="gelu_new"),
         "resid_pdrop": first.mixer.dropout,
         "embd_pdrop": stack.embed.dropout,
         "attn_pdrop": attention.scores.dropout,
         "layer_norm_epsilon": a(NormConfig, first.mixer.pre).eps,
         "scale_attn_weights": attention.scores.scale != 1.0,
         "scale_attn_by_inverse_layer_idx": last.scores.scale != attention.scores.scale,
-        "tie_word_embeddings": head.tie,
+        **write_heads(config.heads, ARCHITECTURES),
         **write_ids(config.ids),
     }
 
 
-def _rows(layer: str, names: Mapping[str, str]) -> tuple[Row, ...]:
-    """Rows of a layer's parameters with weight and bias, stored alike."""
-    return tuple(
-        Row(f"{layer}.{file}.{kind}", f"layers.{{l}}.{ours}.{kind}") for file, ours in names.items() for kind in KINDS
-    )
-
-
-KINDS = ("weight", "bias")
-QKV = ("q_proj", "k_proj", "v_proj")
+LAYER = "transformer.h.{l}."
+QKV_PARTS = tuple(f"mixer.{name}" for name in QKV)
 
 WEIGHTS = (
     Row("transformer.wte.weight", "embed.tokens.weight"),
     Row("transformer.wpe.weight", "embed.positions.weight"),
-    *_rows("transformer.h.{l}", {"ln_1": "mixer_norm.pre", "ln_2": "ffn_norm.pre"}),
-    *(
-        Row(
-            f"transformer.h.{{l}}.attn.c_attn.{kind}",
-            tuple(f"layers.{{l}}.mixer.{name}.{kind}" for name in QKV),
-            Concat(transposed=kind == "weight"),
-        )
-        for kind in KINDS
-    ),
-    Row("transformer.h.{l}.attn.c_proj.weight", "layers.{l}.mixer.o_proj.weight", Transpose),
-    Row("transformer.h.{l}.attn.c_proj.bias", "layers.{l}.mixer.o_proj.bias"),
-    Row("transformer.h.{l}.mlp.c_fc.weight", "layers.{l}.ffn.up_proj.weight", Transpose),
-    Row("transformer.h.{l}.mlp.c_fc.bias", "layers.{l}.ffn.up_proj.bias"),
-    Row("transformer.h.{l}.mlp.c_proj.weight", "layers.{l}.ffn.down_proj.weight", Transpose),
-    Row("transformer.h.{l}.mlp.c_proj.bias", "layers.{l}.ffn.down_proj.bias"),
-    Row("transformer.ln_f.weight", "norm.weight"),
-    Row("transformer.ln_f.bias", "norm.bias"),
-    Row("lm_head.weight", "head.weight", Tied("embed.tokens.weight")),
+    *rows(LAYER, {"ln_1": "mixer_norm.pre", "ln_2": "ffn_norm.pre"}),
+    *fused(f"{LAYER}attn.c_attn", QKV_PARTS, Transpose),
+    *rows(LAYER, {"attn.c_proj": "mixer.o_proj"}, Transpose),
+    *rows(LAYER, {"mlp.c_fc": "ffn.up_proj", "mlp.c_proj": "ffn.down_proj"}, Transpose),
+    *rows("transformer.", {"ln_f": "norm"}, ours=""),
+    Row("lm_head.weight", "head.weight", TIED),
+    *LABELS,
 )
 
 GGUF_WEIGHTS = (
-    Row("token_embd.weight", "embed.tokens.weight"),
+    *GGUF_EMBEDDING,
     Row("position_embd.weight", "embed.positions.weight"),
-    *_rows("blk.{l}", {"attn_norm": "mixer_norm.pre", "ffn_norm": "ffn_norm.pre", "attn_output": "mixer.o_proj"}),
-    *_rows("blk.{l}", {"ffn_up": "ffn.up_proj", "ffn_down": "ffn.down_proj"}),
-    *(
-        Row(f"blk.{{l}}.attn_qkv.{kind}", tuple(f"layers.{{l}}.mixer.{name}.{kind}" for name in QKV), Concat())
-        for kind in KINDS
+    *rows(
+        BLOCK, GGUF_PRE_NORMS | {"attn_output": "mixer.o_proj", "ffn_up": "ffn.up_proj", "ffn_down": "ffn.down_proj"}
     ),
-    Row("output_norm.weight", "norm.weight"),
-    Row("output_norm.bias", "norm.bias"),
-    Row("output.weight", "head.weight", Tied("embed.tokens.weight")),
+    *fused(f"{BLOCK}attn_qkv", QKV_PARTS),
+    *rows("", {"output_norm": "norm"}, ours=""),
+    Row("output.weight", "head.weight", TIED),
 )
 
 
@@ -159,7 +149,7 @@ def from_gguf(r: Reader, file: GGUFFile) -> dict[str, Any]:
 
 FAMILY = Family(
     model_type="gpt2",
-    architectures=("GPT2LMHeadModel",),
+    architectures=ARCHITECTURES,
     config=read,
     to_hf=write,
     weights=Layout(

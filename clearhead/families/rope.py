@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from clearhead.config import (
@@ -17,10 +18,10 @@ from clearhead.errors import ClearheadError
 from clearhead.families.family import Reader
 
 
-def read_rotary(reader: Reader, context: int, theta: float = 10000.0) -> RotaryConfig:
+def read_rotary(reader: Reader, context: int, theta: float = 10000.0, fraction: float = 1.0) -> RotaryConfig:
     """The one rotary config of a model, in either dialect."""
     theta = reader.get("rope_theta", theta)
-    fraction = reader.get("partial_rotary_factor", 1.0)
+    fraction = reader.get("partial_rotary_factor", fraction)
     old, new = reader.inner("rope_scaling"), reader.inner("rope_parameters")
     return rotary_from(new or old, theta, fraction, context, reader.get("original_max_position_embeddings"))
 
@@ -38,9 +39,30 @@ def rotary_from(
     return RotaryConfig(base=float(theta), fraction=fraction, scaling=scaling)
 
 
+def scaling_from(
+    parameters: Mapping[str, Any], context: int | None, trained: int | None = None, where: str = "rope"
+) -> Scaling | None:
+    """A scaling in the words of published configs, for a model made for `context` tokens.
+
+    Raises:
+        ClearheadError: a word or a value is not understood, or one is missing.
+    """
+    reader = Reader(parameters, where)
+    try:
+        scaling = _scaling(reader, context or 0, trained)
+    except (TypeError, ValueError, ZeroDivisionError) as problem:
+        raise ClearheadError(f"{where}: {dict(parameters)} is not a scaling of positions ({problem})") from problem
+    reader.finish()
+    if getattr(scaling, "trained_length", 1) <= 0:
+        raise ClearheadError(f"{where}: give original_max_position_embeddings; the model does not say its length")
+    return scaling
+
+
 def _scaling(p: Reader, context: int, trained: int | None) -> Scaling | None:
     legacy = p.get("type", "default")
     kind = p.get("rope_type", legacy)
+    if "short_factor" in p.raw:
+        kind = "longrope"  # old files call it su, or yarn, which it is not
     trained = p.get("original_max_position_embeddings", trained)
     if kind == "default":
         return None
@@ -69,7 +91,7 @@ def _scaling(p: Reader, context: int, trained: int | None) -> Scaling | None:
             mscale=p.get("mscale"),
             mscale_all_dim=p.get("mscale_all_dim"),
         )
-    if kind in ("longrope", "su"):
+    if kind == "longrope":
         return LongRopeScaling(
             short=tuple(map(float, p.need("short_factor"))),
             long=tuple(map(float, p.need("long_factor"))),

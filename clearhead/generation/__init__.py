@@ -5,6 +5,6 @@ from __future__ import annotations
 from clearhead.generation.api import end_tokens, generate, stream
 from clearhead.generation.kept import Kept
 from clearhead.generation.options import Options
-from clearhead.generation.result import FinishReason, Piece, Result, Stream
+from clearhead.generation.result import BeamResult, FinishReason, Piece, Result, Stream
 
-__all__ = ["FinishReason", "Kept", "Options", "Piece", "Result", "Stream", "end_tokens", "generate", "stream"]
+__all__ = ["BeamResult", "FinishReason", "Kept", "Options", "Piece", "Result", "Stream", "end_tokens", "generate", "stream"]

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from torch import Tensor
 
 from clearhead.errors import ClearheadError, UsageError
-from clearhead.generation.decode import decode
-from clearhead.generation.options import Options, RunConfig, check_names, read_rows, read_run
+from clearhead.generation.decode import Job, decode
+from clearhead.generation.kept import Kept
+from clearhead.generation.options import Options, RunConfig, check_names, read_beams, read_rows, read_run
 from clearhead.generation.prompts import Prompt, fit, read_prompt, window
 from clearhead.generation.result import Result, Stream
 from clearhead.generation.rows import Row
+from clearhead.generation.rules import Rules, read_rules
+from clearhead.generation.source import Source, beginning, read_source
 
 if TYPE_CHECKING:
+    from clearhead.inputs.stream import StreamDecoder
     from clearhead.model.transformer import Transformer
 
 
@@ -36,7 +39,8 @@ def generate(model: Transformer, prompt: Prompt, **options: Unpack[Options]) -> 
     Args:
         model: what `clearhead.load` gave.
         prompt: a text, or token ids: one answer. A list of texts, a list of lists of ids, or a tensor
-            (rows, length): a list of answers, in order, each what its prompt gets alone.
+            (rows, length): a list of answers, in order, each what its prompt gets alone. A model with an encoder reads
+            it as the source, and writes its own text: of a sound it is a spectrogram (bands, frames), or samples.
         options: see `Options`.
 
     Raises:
@@ -44,11 +48,11 @@ def generate(model: Transformer, prompt: Prompt, **options: Unpack[Options]) -> 
         ClearheadError: an empty prompt without a token to begin with, a prompt longer than the window, a model that
             can't write (no decoder, no head over tokens), scores that are no numbers.
     """
-    job = _prepare(model, prompt, options)
-    for _ in decode(model, job.rows, job.run, job.size):
+    job, many = _prepare(model, prompt, options)
+    for _ in decode(model, job):
         pass
     results = [row.result() for row in job.rows]
-    return results if job.many else results[0]
+    return results if many else results[0]
 
 
 def stream(model: Transformer, prompt: str | Sequence[int] | Tensor, **options: Unpack[Options]) -> Stream:
@@ -57,11 +61,12 @@ def stream(model: Transformer, prompt: str | Sequence[int] | Tensor, **options: 
     Takes what `generate` takes, raises at once what it raises, and the pieces joined are its text. After the last
     piece `.result` holds the whole answer. Leave the loop to stop early.
     """
-    job = _prepare(model, prompt, options)
+    job, _ = _prepare(model, prompt, options)
     if len(job.rows) != 1:
         raise UsageError(f"stream takes one prompt, not {len(job.rows)}; generate takes several")
-    steps = decode(model, job.rows, job.run, job.size)
-    return Stream(job.rows[0], steps, has_text=model.tokenizer is not None)
+    if job.beams is not None:
+        raise UsageError("a beam search knows its text only at the end; use generate, or leave n_beams")
+    return Stream(job.rows[0], decode(model, job), has_text=model.tokenizer is not None)
 
 
 def end_tokens(model: Transformer) -> tuple[int, ...]:
@@ -75,32 +80,68 @@ def end_tokens(model: Transformer) -> tuple[int, ...]:
 
 
 def _generation_config(model: Transformer) -> dict[str, Any]:
-    """What the checkpoint advises for generation, from the file it carried along."""
-    file = model.origin.sidecar_files.get("generation_config.json") if model.origin is not None else None
+    """What the checkpoint advises for generation: a file it carried along, or in older ones the config itself."""
+    if model.origin is None:
+        return {}
+    file = model.origin.sidecar_files.get("generation_config.json")
     if isinstance(file, Path):
         file = file.read_bytes() if file.exists() else None
-    advised: dict[str, Any] = json.loads(file) if file else {}
+    advised: dict[str, Any] = json.loads(file) if file else dict(model.origin.raw_config)
     return advised
 
 
-@dataclass(frozen=True)
-class _Job:
-    rows: list[Row]
-    run: RunConfig
-    size: int
-    many: bool
-
-
-def _prepare(model: Transformer, prompt: Prompt, options: Options) -> _Job:
-    """Check everything that can be checked before the model runs."""
+def _prepare(model: Transformer, prompt: Prompt, options: Options) -> tuple[Job, bool]:
+    """Check everything that can be checked before the model runs; and whether there were several prompts."""
     check_names(options)
     if model.config.decoder is None or model.config.heads.tokens is None:
         raise ClearheadError("this model can't write: that takes a decoder with a head over tokens")
-    run = read_run(options)
-    tokenizer, before = model.tokenizer, run.state
+    run, beams, tokenizer = read_run(options), read_beams(options), model.tokenizer
+    advised = _generation_config(model)
+    given, source, many = _read(model, prompt, advised, run, options)
+    own_ends = end_tokens(model)
+    rules = read_rules(advised, own_ends) if options.get("follow_config", True) else Rules()
+    configs = read_rows(options, len(given), rules)
+    before = run.state
+    context = window(model.config)
+    bos = tokenizer.bos_id if tokenizer is not None else model.config.ids.bos
+    seen: Counter[tuple[Hashable, int | None]] = Counter()
+    rows = []
+    for i, (config, ids) in enumerate(zip(configs, given, strict=True)):
+        limits = config.limits
+        if tokenizer is None and (limits.stop or limits.max_text is not None):
+            raise ClearheadError("this model has no tokenizer, so no text to stop at: use stop_tokens, max_new_tokens")
+        ids = fit(ids, limits, context=context, n_before=len(before.tokens) if before is not None else 0, bos=bos)
+        same = (tuple(ids) if source is None else source.key(i), config.sampling.seed)
+        row = Row(
+            config,
+            ids,
+            given=None if source is None else source.ids[i],
+            before=before,
+            ends=own_ends if limits.stop_tokens is None else limits.stop_tokens,
+            room=context,
+            decoder=_decoder(model, before),
+            stream=seen[same] if before is None else before.stream,
+        )
+        seen[same] += 1
+        rows.append(row)
+    size = model.config.vocab_size
+    if tokenizer is not None:
+        size = min(size, tokenizer.vocab_size)
+    return Job(rows, run, size, beams, source), many
+
+
+def _read(
+    model: Transformer, prompt: Prompt, advised: Mapping[str, Any], run: RunConfig, options: Options
+) -> tuple[list[list[int]], Source | None, bool]:
+    """The tokens a decoder is given for each row, what an encoder is given, and whether there were several rows."""
+    before = run.state
+    if before is None and model.config.encoder is not None:
+        source, many = read_source(model, prompt, run.present, options.get("overflow", "refuse"))
+        begin = beginning(model, advised, options.get("decoder_prompt"))
+        return [list(begin) for _ in source.ids], source, many
+    if options.get("decoder_prompt") is not None:
+        raise UsageError("decoder_prompt is for a model with an encoder, and its first text; here the prompt is all")
     prompts, many = read_prompt(model, prompt, run.present, continued=before is not None)
-    configs = read_rows(options, len(prompts))
-    n_before = 0
     if before is not None:
         if len(prompts) != 1:
             raise UsageError(f"a kept text is continued by one prompt, not by {len(prompts)}; call once for each")
@@ -108,30 +149,17 @@ def _prepare(model: Transformer, prompt: Prompt, options: Options) -> _Job:
         if not prompts[0] and before.n_read == len(before.tokens):
             # All was read and nothing is added: read the last token once more, for the scores behind it.
             prompts[0] = before.back_to(before.tokens) or []
-        n_before = len(before.tokens)
-    bos = tokenizer.bos_id if tokenizer is not None else model.config.ids.bos
-    context = window(model.config)
-    own_ends = end_tokens(model)
-    seen: Counter[tuple[tuple[int, ...], int | None]] = Counter()
-    rows = []
-    for config, ids in zip(configs, prompts, strict=True):
-        limits = config.limits
-        if tokenizer is None and (limits.stop or limits.max_text is not None):
-            raise ClearheadError("this model has no tokenizer, so no text to stop at: use stop_tokens, max_new_tokens")
-        ids = fit(ids, limits, context=context, n_before=n_before, bos=bos)
-        same = (tuple(ids), config.sampling.seed)
-        row = Row(
-            config,
-            ids,
-            before=before,
-            ends=own_ends if limits.stop_tokens is None else limits.stop_tokens,
-            room=context,
-            decoder=tokenizer.stream() if tokenizer is not None else None,
-            stream=seen[same] if before is None else before.stream,
-        )
-        seen[same] += 1
-        rows.append(row)
-    size = model.config.decoder.embed.front.vocab_size
-    if tokenizer is not None:
-        size = min(size, tokenizer.vocab_size)
-    return _Job(rows, run, size, many)
+    return prompts, None, many
+
+
+def _decoder(model: Transformer, before: Kept | None) -> StreamDecoder | None:
+    """What turns new tokens into text. Behind an encoder, marks are no part of it."""
+    if model.tokenizer is None:
+        return None
+    if model.config.encoder is None:
+        decoder: StreamDecoder = model.tokenizer.stream()
+        return decoder
+    decoder = model.tokenizer.stream(skip_special=True)
+    for token in before.tokens if before is not None else ():
+        decoder.push(token)
+    return decoder

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from clearhead.generation.adjustments import Adjustments
 from clearhead.generation.rows import Row
 from clearhead.ops import sampling
 
@@ -21,6 +22,7 @@ class Chooser:
         """
         self._rows = rows
         self._size = size
+        self._adjustments = Adjustments(rows, size, device)
         sampled = [row.config.sampling for row in rows]
         self._temperature = [s.temperature for s in sampled]
         self._top_k = [s.top_k for s in sampled]
@@ -29,33 +31,13 @@ class Chooser:
         self._greedy_B = torch.tensor([t == 0 for t in self._temperature], device=device)
         self._some_greedy = any(t == 0 for t in self._temperature)
         self._all_greedy = all(t == 0 for t in self._temperature)
-        self._bias = rows[0].config.penalties.bias
-        self._seen_BV: Tensor | None = None
-        self._drawn_BV: Tensor | None = None
-        if any(row.config.penalties.counts for row in rows):
-            self._seen_BV = _counts([row.tokens for row in rows], size, device)
-            self._drawn_BV = _counts([[row.tokens[i] for i in row.drawn] for row in rows], size, device)
 
     def choose(self, logits_BV: Tensor) -> Tensor:
         """A token a row, (B,); -1 for a row whose scores offer none."""
-        logits_BV = logits_BV[:, : self._size]
-        if self._bias is not None:
-            logits_BV = sampling.add_bias(logits_BV, self._bias)
-        logits_BV = self._penalised(logits_BV)
+        logits_BV = self._adjustments.apply(logits_BV[:, : self._size])
         tokens_B = sampling.greedy(logits_BV) if self._all_greedy else self._drawn(logits_BV)
-        if self._seen_BV is not None and self._drawn_BV is not None:
-            for count_BV in (self._seen_BV, self._drawn_BV):
-                count_BV.scatter_add_(1, tokens_B.clamp(min=0)[:, None], count_BV.new_ones(len(tokens_B), 1))
+        self._adjustments.note(tokens_B)
         return tokens_B
-
-    def _penalised(self, logits_BV: Tensor) -> Tensor:
-        if self._seen_BV is None or self._drawn_BV is None:
-            return logits_BV
-        penalties = [row.config.penalties for row in self._rows]
-        logits_BV = sampling.penalise_repeats(logits_BV, self._seen_BV, [p.repetition for p in penalties])
-        return sampling.penalise_counts(
-            logits_BV, self._drawn_BV, [p.presence for p in penalties], [p.frequency for p in penalties]
-        )
 
     def _drawn(self, logits_BV: Tensor) -> Tensor:
         adjusted_BV = sampling.adjust(
@@ -65,12 +47,3 @@ class Chooser:
         numbers = [sampling.uniform(row.config.sampling.seed, row.stream, len(row.tokens)) for row in self._rows]
         drawn_B = sampling.draw(adjusted_BV, numbers)
         return torch.where(self._greedy_B, sampling.greedy(logits_BV), drawn_B) if self._some_greedy else drawn_B
-
-
-def _counts(rows: list[list[int]], size: int, device: torch.device) -> Tensor:
-    """How often each token stands in each row, (B, V)."""
-    count_BV = torch.zeros(len(rows), size, device=device)
-    for i, ids in enumerate(rows):
-        within = [token for token in ids if token < size]
-        count_BV[i] = torch.bincount(torch.tensor(within, dtype=torch.long, device=device), minlength=size)
-    return count_BV

@@ -16,6 +16,8 @@ from torch import Tensor
 
 from clearhead.config import record
 from clearhead.errors import UsageError
+from clearhead.generation.rules import Rules
+from clearhead.ops.beam import EarlyStopping
 
 if TYPE_CHECKING:
     from clearhead.generation.kept import Kept
@@ -57,6 +59,24 @@ class Options(TypedDict, total=False):
     """Taken off a token's score for each time it is in the answer (OpenAI), a row; 0 is off."""
     logit_bias: Mapping[int, float]
     """Added to the scores of these token ids; minus infinity forbids one."""
+
+    n_beams: int
+    """Beam search: follow the best so many texts at once, and answer with the best of those that ended; 1 is off."""
+    length_penalty: float
+    """Of a beam search: a text is worth the sum of its log-probabilities over (new tokens) ** length_penalty. The prompt
+    does not count, the token that ends the text does. Above 0 favours long texts, and 0 none; 1."""
+    early_stopping: EarlyStopping
+    """Of a beam search: when n_beams texts have ended, True stops; False (the usual) stops once the best that goes on is,
+    at its present length, worth less than the worst of them, which is a guess where long texts are favoured; "never"
+    stops when no text that goes on can become worth more."""
+    n_best: int
+    """Of a beam search: give the best so many answers, in `Result.beams`; 1."""
+    follow_config: bool
+    """Heed what the checkpoint's generation config forbids and forces (bad words, suppressed tokens, a forced first or
+    last token, runs not to be repeated); True."""
+    decoder_prompt: str | Sequence[int] | None
+    """Of a model with an encoder: what the decoder's text begins with, in place of the model's own beginning. Whisper's
+    says language and task; special tokens may be written as text."""
 
     logprobs: bool
     """Report the log-probability of each new token under the model itself, before any setting above."""
@@ -112,12 +132,28 @@ class Limits:
 
 
 @record
+class BeamConfig:
+    """How beam search goes; see `Options`."""
+
+    n_beams: int
+    length_penalty: float = 1.0
+    early_stopping: EarlyStopping = False
+    n_best: int = 1
+
+
+@record
 class RowConfig:
     """All that holds for one row."""
 
     sampling: SamplingConfig = SamplingConfig()
     penalties: PenaltyConfig = PenaltyConfig()
     limits: Limits = Limits()
+    rules: Rules = Rules()
+
+    @property
+    def forbids(self) -> bool:
+        """Whether anything but the model's own scores can rule a token out."""
+        return self.penalties.bias is not None or self.rules != Rules()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -153,8 +189,32 @@ def read_run(options: Options) -> RunConfig:
     return run
 
 
-def read_rows(options: Options, n_rows: int) -> list[RowConfig]:
-    """The options of each of `n_rows` rows, checked."""
+def read_beams(options: Options) -> BeamConfig | None:
+    """The options of a beam search; None where none is asked for."""
+    n_beams, n_best = options.get("n_beams", 1), options.get("n_best", 1)
+    if not isinstance(n_beams, int) or isinstance(n_beams, bool) or n_beams < 1:
+        raise UsageError(f"n_beams is {n_beams!r}; it must be a whole number of 1 or more")
+    for name in ("length_penalty", "early_stopping", "n_best"):
+        if n_beams == 1 and name in options:
+            raise UsageError(f"{name} is an option of beam search; say how many beams (n_beams, 2 or more)")
+    if n_beams == 1:
+        return None
+    for name in ("top_k", "top_p", "min_p", "seed", "temperature"):
+        if options.get(name) not in (None, 0):
+            raise UsageError(f"{name} is an option of drawing, and beam search draws nothing; leave {name} or n_beams")
+    if not isinstance(n_best, int) or isinstance(n_best, bool) or not 1 <= n_best <= n_beams:
+        raise UsageError(f"n_best is {n_best!r}; of {n_beams} beams, 1 to {n_beams} answers can be given")
+    (penalty,) = _per_row(options, "length_penalty", 1, 1.0)
+    early = options.get("early_stopping", False)
+    if not isinstance(early, bool) and early != "never":
+        raise UsageError(f'early_stopping is {early!r}; it must be True, False or "never"')
+    if options.get("keep"):
+        raise UsageError("keep goes with one text at a time; leave keep or n_beams")
+    return BeamConfig(n_beams=n_beams, length_penalty=penalty, early_stopping=early, n_best=n_best)
+
+
+def read_rows(options: Options, n_rows: int, rules: Rules = Rules()) -> list[RowConfig]:
+    """The options of each of `n_rows` rows, checked; `rules` hold for all."""
     sampled = any(options.get(name) is not None for name in ("top_k", "top_p", "min_p", "seed"))
     temperature = _per_row(options, "temperature", n_rows, 1.0 if sampled else 0.0, least=0.0)
     top_k = _per_row(options, "top_k", n_rows, 0, least=0, whole=True)
@@ -176,6 +236,7 @@ def read_rows(options: Options, n_rows: int) -> list[RowConfig]:
             ),
             penalties=PenaltyConfig(repetition=repetition[i], presence=presence[i], frequency=frequency[i], bias=bias),
             limits=Limits(max_new_tokens=int(max_new[i]), **shared),
+            rules=rules,
         )
         for i in range(n_rows)
     ]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from clearhead.generation.options import Limits
     from clearhead.model.transformer import Transformer
 
-Prompt = str | Sequence[int] | Sequence[str] | Sequence[Sequence[int]] | Tensor
+Prompt = str | Sequence[int] | Sequence[str] | Sequence[Sequence[int]] | Tensor | Sequence[Tensor]
 
 
 def read_prompt(
@@ -23,8 +23,19 @@ def read_prompt(
 ) -> tuple[list[list[int]], bool]:
     """The token ids of each prompt, and whether there were several.
 
-    A text, a list of ids and a one-dimensional tensor are one prompt; a list of texts or of lists and a tensor
-    (rows, length) are several. An empty prompt is the model's first token alone; continuing a text it adds nothing.
+    An empty prompt is the model's first token alone; continuing a text it adds nothing.
+    """
+    rows, many = read_texts(model, prompt, present, continued=continued)
+    return [ids if ids or continued else _first_token(model) for ids in rows], many
+
+
+def read_texts(
+    model: Transformer, prompt: Prompt, present: Tensor | None, *, continued: bool = False
+) -> tuple[list[list[int]], bool]:
+    """The token ids of each text, and whether there were several.
+
+    A text, a list of ids and a one-dimensional tensor are one; a list of texts or of lists and a tensor (rows, length)
+    are several. Texts get the marks that the tokenizer puts around one, unless they are `continued`.
     """
     if present is not None and not isinstance(prompt, Tensor):
         raise UsageError("present goes with a prompt that is a tensor of token ids")
@@ -37,7 +48,7 @@ def read_prompt(
     else:
         rows = [_encoded(model, one, continued) if isinstance(one, str) else _ids(one) for one in prompt]
         many = True
-    return [ids if ids or continued else _first_token(model) for ids in rows], many
+    return rows, many
 
 
 def _encoded(model: Transformer, text: str, continued: bool) -> list[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -27,13 +27,23 @@ class Result:
     matched: str | int | None = None
     """The stop text or stop token that ended it."""
     prompt_tokens: list[int]
-    """What the model was given, after encoding and cutting."""
+    """What the model was given, after encoding and cutting: with an encoder, the source; nothing for a sound."""
     logprobs: list[float] | None = None
     """The log-probability of each new token under the model itself, if asked for."""
     top_logprobs: list[dict[int, float]] | None = None
     """The likeliest tokens at each place with their log-probabilities, best first, if asked for."""
     state: Kept | None = None
     """The text with the model's memory of it, if asked for with keep=True."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BeamResult(Result):
+    """The answer that a beam search found best."""
+
+    score: float
+    """The sum of log-probabilities, after penalties and bans, over (new tokens) ** length_penalty."""
+    beams: list[BeamResult] = field(default_factory=list)
+    """The n_best answers, best first; this one is the first of them."""
 
 
 class Piece(str):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Collection
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from clearhead.generation.options import RowConfig
-from clearhead.generation.result import FinishReason, Result
+from clearhead.generation.result import BeamResult, FinishReason, Result
 from clearhead.generation.text import Text
 
 if TYPE_CHECKING:
@@ -22,6 +24,7 @@ class Row:
         config: RowConfig,
         prompt: list[int],
         *,
+        given: list[int] | None = None,
         before: Kept | None = None,
         ends: Collection[int] = (),
         room: int | None = None,
@@ -32,6 +35,7 @@ class Row:
         Args:
             config: the row's options.
             prompt: the tokens given in this call.
+            given: what the caller gave, where that is not the prompt: the source, with an encoder.
             before: the text this one continues.
             ends: token ids that end it.
             room: how many tokens the whole text may have and still be continued; None: any number.
@@ -39,7 +43,7 @@ class Row:
             stream: which of several equal prompts it is, for the draw.
         """
         self.config = config
-        self.prompt = prompt
+        self.given = prompt if given is None else given
         self.tokens = [*(before.tokens if before is not None else ()), *prompt]
         self.drawn = list(before.drawn) if before is not None else []
         self.new: list[int] = []
@@ -48,8 +52,11 @@ class Row:
         self.finish_reason: FinishReason | None = None if config.limits.max_new_tokens > 0 else "length"
         self.kept: Kept | None = None
         self.stream = stream
+        self.ends = frozenset(ends)
+        self.score = 0.0
+        self.beams: list[Row] | None = None
+        """The best texts a search found behind this prompt, best first."""
         self._matched: int | None = None
-        self._ends = frozenset(ends)
         self._room = room
         self._decoder = decoder
         self._text = Text(config.limits.stop, config.limits.max_text)
@@ -60,7 +67,7 @@ class Row:
         self.drawn.append(len(self.tokens))
         self.tokens.append(token)
         self.new.append(token)
-        if token in self._ends:
+        if token in self.ends:
             self._matched = token
             self._finish("stop")
         elif self._decoder is not None:
@@ -70,6 +77,21 @@ class Row:
                 self._finish("length")
             elif self._room is not None and len(self.tokens) > self._room:
                 self._finish("context")
+
+    @property
+    def most_new(self) -> int:
+        """How many new tokens there can be at most."""
+        most = self.config.limits.max_new_tokens
+        return most if self._room is None else min(most, self._room + 1 - (len(self.tokens) - len(self.new)))
+
+    def fork(self) -> Row:
+        """Another one with the same text so far."""
+        other = copy.copy(self)
+        other.tokens, other.drawn, other.new = list(self.tokens), list(self.drawn), list(self.new)
+        other.logprobs = None if self.logprobs is None else list(self.logprobs)
+        other.top_logprobs = None if self.top_logprobs is None else list(self.top_logprobs)
+        other._text, other._decoder, other._fresh = copy.copy(self._text), copy.copy(self._decoder), []
+        return other
 
     def _show(self, piece: str) -> None:
         self._fresh.append(self._text.push(piece))
@@ -92,12 +114,18 @@ class Row:
         return text
 
     def result(self) -> Result:
+        if self.beams is None:
+            return self._result()
+        found = [BeamResult(**vars(row._result()), score=row.score) for row in self.beams]
+        return replace(found[0], beams=found)
+
+    def _result(self) -> Result:
         return Result(
             text=self._text.shown,
             tokens=list(self.new),
             finish_reason=self.finish_reason or "unfinished",
             matched=self._text.matched if self._text.matched is not None else self._matched,
-            prompt_tokens=self.prompt,
+            prompt_tokens=self.given,
             logprobs=self.logprobs,
             top_logprobs=self.top_logprobs,
             state=self.kept,

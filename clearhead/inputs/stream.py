@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import copy
 from collections.abc import Callable
 
 
@@ -36,3 +37,10 @@ class StreamDecoder:
         self._utf8.reset()
         self._any = self._strip = False
         return rest
+
+    def __copy__(self) -> StreamDecoder:
+        """Another one that goes on from here by itself."""
+        other = StreamDecoder(self._bytes_of, self._starts_text)
+        other._utf8 = copy.copy(self._utf8)
+        other._any, other._strip = self._any, self._strip
+        return other

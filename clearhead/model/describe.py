@@ -7,7 +7,14 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from clearhead.config import AlibiConfig, AttentionConfig, FeedForwardConfig, RotaryConfig, TransformerConfig
+from clearhead.config import (
+    AlibiConfig,
+    AttentionConfig,
+    FeedForwardConfig,
+    RotaryConfig,
+    TokensConfig,
+    TransformerConfig,
+)
 
 
 @dataclass(frozen=True)
@@ -62,7 +69,8 @@ def _facts(config: TransformerConfig) -> Iterator[tuple[str, str]]:
     yield "kind", "decoder" if config.decoder is not None else "encoder"
     yield "width of the stream", str(config.d_model)
     yield "layers", str(len(stack.blocks))
-    yield "vocabulary", f"{stack.embed.front.vocab_size:,}"
+    if isinstance(stack.embed.front, TokensConfig):
+        yield "vocabulary", f"{stack.embed.front.vocab_size:,}"
     if config.context is not None:
         yield "context", f"{config.context:,} tokens"
     if stack.embed.positions is not None:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from jaxtyping import Float, Int
+import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from clearhead import taps
-from clearhead.config import StackConfig
-from clearhead.forward import Pass
+from clearhead.config import AttentionConfig, RelativeBiasConfig, StackConfig
+from clearhead.errors import ClearheadError
+from clearhead.forward import Inputs, Pass
 from clearhead.nn.block import Block
 from clearhead.nn.embedding import Embedding
 from clearhead.nn.norm import Norm
+from clearhead.ops.biases import RelativeBias
 
 
 class Stack(nn.Module):
@@ -25,13 +28,55 @@ class Stack(nn.Module):
         self.path = ""
         self.embed = Embedding(d_model, config.embed)
         self.layers = nn.ModuleList(Block(d_model, block) for block in config.blocks)
+        for block, owner in zip(self.layers, config.share or (), strict=False):
+            _share(block, self.layers[owner])
+        self.relative = _relative_table(config)
         self.norm = Norm(d_model, config.norm) if config.norm is not None else None
 
-    def run(self, tokens_BT: Int[Tensor, "B T"], p: Pass) -> Float[Tensor, "B T d"]:
+    def run(self, inputs: Inputs, p: Pass) -> Float[Tensor, "B T d"]:
         """Embed, pass through every block, norm."""
-        x_BTD = p.tap(self.path, "embed", self.embed(tokens_BT, p))
+        if self.relative is not None:
+            p.relative = self.relative()
+        x_BTD = p.tap(self.path, "embed", self.embed(inputs, p))
         for block in self.layers:
             x_BTD = block(x_BTD, p)
         if self.norm is not None:
             x_BTD = self.norm(x_BTD)
         return p.tap(self.path, "final", x_BTD)
+
+
+class RelativeTable(nn.Module):
+    """A learned number for each bucket of distance and each head (Raffel 2020, section 2.1)."""
+
+    def __init__(self, n_heads: int, config: RelativeBiasConfig, bidirectional: bool) -> None:
+        super().__init__()
+        self.max_distance = config.max_distance
+        self.bidirectional = bidirectional
+        self.weight = nn.Parameter(torch.empty(config.n_buckets, n_heads))
+
+    def forward(self) -> RelativeBias:
+        return RelativeBias(self.weight, self.bidirectional, self.max_distance)
+
+
+def _relative_table(config: StackConfig) -> RelativeTable | None:
+    """The one table of a stack whose layers look at distances."""
+    tables = {
+        (op.n_heads, op.positions, op.mask.kind == "full")
+        for op in (block.mixer.op for block in config.blocks)
+        if isinstance(op, AttentionConfig) and isinstance(op.positions, RelativeBiasConfig)
+    }
+    if len(tables) > 1:
+        raise ClearheadError("the layers of a stack share one table of relative positions, and these ask for several")
+    for n_heads, positions, bidirectional in tables:
+        assert isinstance(positions, RelativeBiasConfig)
+        return RelativeTable(n_heads, positions, bidirectional)
+    return None
+
+
+def _share(block: nn.Module, owner: nn.Module) -> None:
+    """Let `block` run with the weights of `owner`, and still be a layer of its own to look into."""
+    if block is owner:
+        return
+    for theirs, ours in zip(owner.modules(), block.modules(), strict=True):
+        for name, parameter in theirs.named_parameters(recurse=False):
+            setattr(ours, name, parameter)

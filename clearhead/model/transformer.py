@@ -1,20 +1,23 @@
-"""The Transformer: a stack, and heads that read its stream."""
+"""The Transformer: a stack, perhaps an encoder that it looks at, and heads that read its stream."""
 
 from __future__ import annotations
 
+from collections import namedtuple
 from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from clearhead import taps as taps_
-from clearhead.config import AttentionConfig, RotaryConfig, TransformerConfig
+from clearhead.config import AttentionConfig, LatentAttentionConfig, RotaryConfig, TokensConfig, TransformerConfig
 from clearhead.errors import ClearheadError
-from clearhead.forward import Pass, Places, positions_from, restart
-from clearhead.model.heads import TokenHead
+from clearhead.forward import Inputs, Pass, Places, Source, positions_from, restart
+from clearhead.model.heads import LabelHead, Pool, TokenHead
 from clearhead.model.init import initialise
 from clearhead.model.stack import Stack
+from clearhead.nn.embedding import Embedding
+from clearhead.nn.linear import Linear
 from clearhead.nn.rotary import same_frequencies
 from clearhead.ops.masks import Mask, Positions, SameDocument
 from clearhead.state import LayerState, State
@@ -24,7 +27,8 @@ from clearhead.taps import Taps
 class Transformer(Stack):
     """A whole model, built from its config; the weights are random until something is loaded.
 
-    `tokenizer` and `origin` (what it was loaded from) are set by `clearhead.load`.
+    The model is the stack that gives the output: a decoder, or an encoder alone. The encoder that a decoder looks at
+    is its part `encoder`. `tokenizer` and `origin` (what it was loaded from) are set by `clearhead.load`.
     """
 
     sites: ClassVar[dict[str, str]] = taps_.MODEL
@@ -32,8 +36,18 @@ class Transformer(Stack):
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__(config.d_model, config.stack)
         self.config = config
-        head = config.heads.tokens
-        self.head = TokenHead(config.d_model, config.stack.embed.front.vocab_size, head) if head is not None else None
+        self.encoder = Stack(config.d_model, config.encoder) if config.encoder and config.decoder else None
+        if self.encoder is not None and config.share_tokens:
+            mine, theirs = self.embed.tokens, self.encoder.embed.tokens
+            if mine is not None and theirs is not None:
+                theirs.weight = mine.weight
+        heads = config.heads
+        self.head = TokenHead(config.d_model, config.vocab_size, heads.tokens) if heads.tokens is not None else None
+        self.pool = Pool(config.d_model, heads.pool) if heads.pool is not None else None
+        transform = heads.pool.transform if heads.pool is not None else None
+        d_pool = transform.width if transform is not None else config.d_model
+        self.labels = nn.ModuleDict({name: LabelHead(config.d_model, head, d_pool) for name, head in heads.labels})
+        self.contacts = _contacts(config)
         self.tokenizer: Any = None
         self.origin: Any = None
         for path, module in self.named_modules():
@@ -42,7 +56,7 @@ class Transformer(Stack):
         self._length_dependent = {
             op.positions
             for op in (block.mixer.op for block in config.stack.blocks)
-            if isinstance(op, AttentionConfig)
+            if isinstance(op, AttentionConfig | LatentAttentionConfig)
             and isinstance(op.positions, RotaryConfig)
             and op.positions.depends_on_length
         }
@@ -52,8 +66,13 @@ class Transformer(Stack):
 
     def forward(
         self,
-        tokens_BT: Int[Tensor, "B T"],
+        tokens_BT: Int[Tensor, "B T"] | None = None,
         *,
+        source: Int[Tensor, "B S"] | None = None,
+        source_present: Bool[Tensor, "B S"] | None = None,
+        token_types: Int[Tensor, "B T"] | None = None,
+        pixels: Float[Tensor, "B C height width"] | None = None,
+        frames: Float[Tensor, "B M F"] | None = None,
         present: Bool[Tensor, "B T"] | None = None,
         state: State | None = None,
         documents: Int[Tensor, "B T"] | None = None,
@@ -61,11 +80,18 @@ class Transformer(Stack):
         taps: Taps | None = None,
         backend: str = "auto",
         last: int | None = None,
-    ) -> Float[Tensor, "B t v"]:
-        """The logits (B, T, V), or the stream (B, T, D) of a model without a head.
+    ) -> Any:
+        """The logits (B, T, V), or the stream (B, T, D) of a model without a head. A model with several heads returns
+        a named tuple of what each gives: `stream` (where nothing else reads it), `tokens`, `pooled`, its labels'
+        names, and `logits` where the labels are averaged.
 
         Args:
-            tokens_BT: token ids.
+            tokens_BT: token ids; of the decoder, where there is an encoder too.
+            source: token ids for the encoder. With a state it is given once, with the first tokens.
+            source_present: as `present`, for the source.
+            token_types: which kind each token is, for models that have kinds (BERT's segments).
+            pixels: pictures, for models that read them.
+            frames: spectrograms, (B, bands, frames).
             present: True where there is a token; padding may be anywhere. None: everywhere.
             state: what was read before, from `new_state()`; these tokens are added to it.
             documents: a number a token; a run of one number is a document, which a token sees alone, and where
@@ -78,50 +104,123 @@ class Transformer(Stack):
         Raises:
             ClearheadError: a token id, a shape or a combination that the model has no answer to.
         """
-        self._check_input(tokens_BT, present, documents, state)
+        two = self.encoder is not None
+        inputs = Inputs(
+            tokens_BT=tokens_BT,
+            token_types_BT=token_types,
+            pixels_BCHW=None if two else pixels,
+            frames_BMF=None if two else frames,
+        )
+        source_inputs = Inputs(tokens_BT=source, pixels_BCHW=pixels, frames_BMF=frames) if two else None
+        self._check_input(inputs, present, documents, state)
+        if not two and (source is not None or source_present is not None):
+            raise ClearheadError("this model has no encoder beside it to read a source; give tokens alone")
         if last is not None and last < 0:
             raise ClearheadError(f"last is {last}; give how many last slots are wanted, 0 or more")
-        n_new, n_before = tokens_BT.shape[1], 0 if state is None else state.length
+        n_new, n_before = self.embed.n_slots(inputs), 0 if state is None else state.length
         if present is not None:
             present = present.bool()
+        had_source = state is not None and state.has_source
         try:
+            looked_at = self._read_source(source_inputs, source_present, state, taps, backend)
             if state is not None and self._length_dependent:
-                tokens_BT, present = self._read_again_if_stale(tokens_BT, present, state)
-                n_before = state.length
-            p = self._pass(tokens_BT, present, state, documents, mask)
-            p.taps, p.backend = taps, backend
-            return self._read_out(self.run(tokens_BT, p), n_new if last is None else min(last, n_new), p)
+                tokens_BT, present = self._read_again_if_stale(_tokens(inputs), present, state)
+                inputs, n_before = Inputs(tokens_BT=tokens_BT), state.length
+            p = self._pass(inputs, present, state, documents, mask)
+            p.source, p.taps, p.backend = looked_at, taps, backend
+            return self._read_out(self.run(inputs, p), n_new if last is None else min(last, n_new), inputs, p)
         except BaseException:
             # Also when interrupted: a state that some layers have moved on and others not would be wrong for ever.
             if state is not None:
                 state.undo(n_before)
+                if not had_source:
+                    state.forget_source()
             raise
 
-    def _read_out(self, x_BTD: Tensor, n_out: int, p: Pass) -> Tensor:
-        """The logits of the last `n_out` slots; of a model without a head, the stream there."""
-        if n_out < x_BTD.shape[1]:
-            x_BTD = x_BTD[:, x_BTD.shape[1] - n_out :]
-        if self.head is None:
-            return x_BTD
-        return p.tap(self.path, "logits", self.head(x_BTD, self.embed.tokens.weight))
+    def encode(
+        self,
+        source: Int[Tensor, "B S"] | None = None,
+        *,
+        source_present: Bool[Tensor, "B S"] | None = None,
+        pixels: Float[Tensor, "B C height width"] | None = None,
+        frames: Float[Tensor, "B M F"] | None = None,
+        taps: Taps | None = None,
+        backend: str = "auto",
+    ) -> Float[Tensor, "B S d"]:
+        """What the encoder beside the decoder makes of a source.
+
+        Raises:
+            ClearheadError: there is no such encoder, or the source is not of the kind it reads.
+        """
+        inputs = Inputs(tokens_BT=source, pixels_BCHW=pixels, frames_BMF=frames)
+        looked_at = self._read_source(inputs, source_present, None, taps, backend)
+        if looked_at is None:
+            raise ClearheadError("this model has no encoder beside a decoder; call the model itself")
+        return looked_at.x_BSD
+
+    def _read_source(
+        self, inputs: Inputs | None, present: Tensor | None, state: State | None, taps: Taps | None, backend: str
+    ) -> Source | None:
+        """The encoder's stream, where a source is given."""
+        if self.encoder is None or inputs is None:
+            return None
+        if inputs == Inputs():
+            if state is not None and state.has_source:
+                return None
+            raise ClearheadError("this model looks at a source: pass source= (or frames=, pixels=) with the tokens")
+        if state is not None and state.has_source:
+            raise ClearheadError("the state holds a source already; start a new state for another one")
+        if inputs.tokens_BT is not None:
+            _check_tokens(inputs.tokens_BT, self.encoder.embed, "source")
+            _check_shape("source_present", present, inputs.tokens_BT)
+        n_slots = self.encoder.embed.n_slots(inputs)
+        positions = positions_from(None if present is None else present.bool(), n_slots, 0)
+        device = self.device
+        p = Pass(positions=positions, places=Places(positions, _lengths(positions, device)), device=device)
+        p.taps, p.backend = taps, backend
+        return Source(self.encoder.run(inputs, p), positions)
+
+    def _read_out(self, x_BTD: Tensor, n_out: int, inputs: Inputs, p: Pass) -> Any:
+        """What the heads give; the token head of the last `n_out` slots."""
+        heads: dict[str, Tensor] = {}
+        pooled_BD = self.pool(x_BTD, inputs, p) if self.pool is not None else None
+        labels = {name: head(x_BTD, pooled_BD, inputs, p) for name, head in self.labels.items()}
+        last_BtD = x_BTD if n_out == x_BTD.shape[1] else x_BTD[:, x_BTD.shape[1] - n_out :]
+        if self.head is not None:
+            embedding_VD = self.embed.tokens.weight if self.embed.tokens is not None else last_BtD
+            heads["tokens"] = p.tap(self.path, "logits", self.head(last_BtD, embedding_VD))
+        elif not labels:
+            heads["stream"] = last_BtD
+        if pooled_BD is not None and not any(head.at == "pool" for _, head in self.config.heads.labels):
+            heads["pooled"] = pooled_BD
+        heads |= labels
+        if self.config.heads.average_labels:
+            heads["logits"] = torch.stack(list(labels.values())).mean(dim=0)
+        if len(heads) == 1:
+            return next(iter(heads.values()))
+        return namedtuple("Outputs", heads)(**heads)
 
     def new_state(self, capacity: int | None = None) -> State:
         """An empty memory for one batch; `capacity` is how many tokens it is expected to hold."""
         return State(self._layer_states(capacity))
 
     def _layer_states(self, capacity: int | None = None) -> dict[str, LayerState]:
-        return {path: m.new_state(capacity) for path, m in self.named_modules() if hasattr(m, "new_state") and path}
+        return {
+            f"layers.{path}": m.new_state(capacity)
+            for path, m in self.layers.named_modules()
+            if hasattr(m, "new_state")
+        }
 
     def _pass(
         self,
-        tokens_BT: Tensor,
+        inputs: Inputs,
         present: Tensor | None,
         state: State | None,
         documents: Tensor | None,
         mask: Mask | None,
     ) -> Pass:
-        device = tokens_BT.device
-        positions = positions_from(present, tokens_BT.shape[1], 0 if state is None else state.next)
+        device = self.device if inputs.tokens_BT is None else inputs.tokens_BT.device
+        positions = positions_from(present, self.embed.n_slots(inputs), 0 if state is None else state.next)
         lengths = _lengths(positions, device)
         if state is not None:
             state.advance(positions, device)
@@ -148,61 +247,95 @@ class Transformer(Stack):
         after = after if isinstance(after, int) else after[:, 0]
         all_tokens_BS = tokens_BT if state.tokens is None else torch.cat([state.tokens, tokens_BT], dim=1)
         if not all(same_frequencies(config, before, after) for config in self._length_dependent):
-            state.restart(self._layer_states())
+            state.read_again(self._layer_states())
             present = (whole.rows(tokens_BT.device) >= 0).expand_as(all_tokens_BS)
             tokens_BT = all_tokens_BS
         state.tokens = all_tokens_BS
         return tokens_BT, present
 
     def _check_input(
-        self, tokens_BT: Tensor, present: Tensor | None, documents: Tensor | None, state: State | None
+        self, inputs: Inputs, present: Tensor | None, documents: Tensor | None, state: State | None
     ) -> None:
-        if tokens_BT.ndim != 2 or tokens_BT.shape[1] == 0:
-            raise ClearheadError(
-                f"tokens must be of shape (rows, length), not {tuple(tokens_BT.shape)}; give at least one"
-            )
-        if tokens_BT.dtype not in (torch.int64, torch.int32):
-            raise ClearheadError(f"tokens are whole numbers (int64), not {tokens_BT.dtype}")
+        tokens_BT = inputs.tokens_BT
+        if not isinstance(self.config.stack.embed.front, TokensConfig):
+            if tokens_BT is not None or state is not None or documents is not None:
+                raise ClearheadError("this model reads no tokens: it takes no tokens, state or documents")
+            return
+        tokens_BT = _tokens(inputs)
+        _check_tokens(tokens_BT, self.embed, "tokens")
         if state is not None and state.length and state.n_rows not in (None, tokens_BT.shape[0]):
             raise ClearheadError(f"the state holds {state.n_rows} rows and there are {tokens_BT.shape[0]} of tokens")
-        for name, other in (("present", present), ("documents", documents)):
-            if other is not None and other.shape != tokens_BT.shape:
-                raise ClearheadError(
-                    f"{name} has shape {tuple(other.shape)} and tokens {tuple(tokens_BT.shape)}; they must be the same"
-                )
+        for name, other in (("present", present), ("documents", documents), ("token_types", inputs.token_types_BT)):
+            _check_shape(name, other, tokens_BT)
+        if inputs.token_types_BT is not None and self.embed.types is None:
+            raise ClearheadError("this model has no kinds of token; leave token_types out")
         if documents is not None and state is not None:
             raise ClearheadError("documents are for whole passes; with a state, read each document with its own state")
-        if tokens_BT.device.type == "cpu":
-            low, high = tokens_BT.aminmax()
-            n = self.config.stack.embed.front.vocab_size
-            if int(low) < 0 or int(high) >= n:
-                wrong = int(low) if int(low) < 0 else int(high)
-                raise ClearheadError(
-                    f"token {wrong} is not in this model's vocabulary of {n}: ids go from 0 to {n - 1}"
-                )
 
     # ---- about it
 
     @property
     def unembedding(self) -> Tensor:
         """The matrix that scores the vocabulary, (V, D): the embedding itself where the two are tied."""
-        if self.head is None:
+        if self.head is None or self.embed.tokens is None:
             raise ClearheadError("this model has no token head")
         return self.embed.tokens.weight if self.head.weight is None else self.head.weight
 
     @property
+    def takes_tokens(self) -> bool:
+        """Whether it reads token ids, in either of its stacks."""
+        return self.embed.tokens is not None
+
+    @property
     def dtype(self) -> torch.dtype:
-        return self.embed.tokens.weight.dtype
+        return next(self.parameters()).dtype
 
     @property
     def device(self) -> torch.device:
-        return self.embed.tokens.weight.device
+        return next(self.parameters()).device
 
     def describe(self) -> str:
         """The model as a table of parts, in plain text."""
         from clearhead.model.describe import describe
 
         return str(describe(self))
+
+
+def _contacts(config: TransformerConfig) -> Linear | None:
+    """A logistic regression on every head of every layer. No pass runs it: it reads patterns, not the stream."""
+    if not config.heads.contacts:
+        return None
+    ops = [block.mixer.op for block in config.stack.blocks]
+    return Linear(sum(op.n_heads for op in ops if isinstance(op, AttentionConfig)), 1)
+
+
+def _tokens(inputs: Inputs) -> Tensor:
+    if inputs.tokens_BT is None:
+        raise ClearheadError("this model reads tokens, and none were given")
+    return inputs.tokens_BT
+
+
+def _check_tokens(tokens_BT: Tensor, embed: Embedding, name: str) -> None:
+    front = embed.config.front
+    if not isinstance(front, TokensConfig):
+        raise ClearheadError(f"this model's encoder reads no tokens, so it takes no {name}")
+    if tokens_BT.ndim != 2 or tokens_BT.shape[1] == 0:
+        raise ClearheadError(f"{name} must be of shape (rows, length), not {tuple(tokens_BT.shape)}; give at least one")
+    if tokens_BT.dtype not in (torch.int64, torch.int32):
+        raise ClearheadError(f"{name} are whole numbers (int64), not {tokens_BT.dtype}")
+    if tokens_BT.device.type == "cpu":
+        low, high = tokens_BT.aminmax()
+        n = front.vocab_size
+        if int(low) < 0 or int(high) >= n:
+            wrong = int(low) if int(low) < 0 else int(high)
+            raise ClearheadError(f"token {wrong} is not in this model's vocabulary of {n}: ids go from 0 to {n - 1}")
+
+
+def _check_shape(name: str, value: Tensor | None, tokens_BT: Tensor) -> None:
+    if value is not None and value.shape != tokens_BT.shape:
+        raise ClearheadError(
+            f"{name} has shape {tuple(value.shape)} and tokens {tuple(tokens_BT.shape)}; they must be the same"
+        )
 
 
 def _lengths(positions: Positions, device: torch.device) -> int | Tensor:

@@ -9,15 +9,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from clearhead import taps
-from clearhead.config import AlibiConfig, AttentionConfig, MaskConfig, RotaryConfig
+from clearhead.config import AlibiConfig, AttentionConfig, MaskConfig, RelativeBiasConfig, RotaryConfig
 from clearhead.forward import Pass
+from clearhead.nn.attend import Scoring, attend_seen
 from clearhead.nn.linear import Linear
 from clearhead.nn.norm import Norm
 from clearhead.nn.rotary import rotary_tables
-from clearhead.ops import attention as steps
-from clearhead.ops.backends import attend
 from clearhead.ops.biases import Alibi, Bias, alibi_slopes
-from clearhead.ops.masks import Around, BoundMask, Causal, Everything, Mask, Positions, Window
+from clearhead.ops.masks import Around, BoundMask, Causal, Everything, Mask, Window
 from clearhead.ops.positions import rotate
 from clearhead.state import AttentionState, KVState, LayerState, WindowState
 
@@ -70,16 +69,20 @@ class Attention(nn.Module):
             cos, sin = rotary_tables(c.positions, c.d_head, p, x_BTD.dtype)
             q_BHTK = rotate(q_BHTK, cos, sin, c.positions.interleaved)
             k_BGTK = rotate(k_BGTK, cos, sin, c.positions.interleaved)
+            if c.positions.on_values:
+                v_BGTK = rotate(v_BGTK, cos, sin, c.positions.interleaved)
 
         k_BGSK, v_BGSK, keys = k_BGTK, v_BGTK, p.positions
         if p.state is not None:
             memory = cast(AttentionState, p.state.at(self.path))
             k_BGSK, v_BGSK, keys = memory.append(k_BGTK, v_BGTK, p.positions)
+        return self._mixed(q_BHTK, k_BGSK, v_BGSK, p.bound_mask(self.mask, keys), p)
+
+    def _mixed(self, q_BHTK: Tensor, k_BGSK: Tensor, v_BGSK: Tensor, mask: BoundMask, p: Pass) -> Tensor:
+        """The correction, from what enters the product."""
         q_BHTK = p.tap(self.path, "q", q_BHTK)
         k_BGSK, v_BGSK = p.tap(self.path, "k", k_BGSK), p.tap(self.path, "v", v_BGSK)
-
-        z_BHTK = self._attend(q_BHTK, k_BGSK, v_BGSK, keys, p)
-        z_BHTK = p.tap(self.path, "z", z_BHTK)
+        z_BHTK = p.tap(self.path, "z", self._attend(q_BHTK, k_BGSK, v_BGSK, mask, p))
         out_BTD: Tensor = self.o_proj(z_BHTK.transpose(1, 2).flatten(2))
         return out_BTD
 
@@ -92,44 +95,17 @@ class Attention(nn.Module):
             y_BTHK = norm(y_BTHK)
         return y_BTHK.transpose(1, 2)
 
-    def _attend(self, q_BHTK: Tensor, k_BGSK: Tensor, v_BGSK: Tensor, keys: Positions, p: Pass) -> Tensor:
-        mask = p.bound_mask(self.mask, keys)
+    def _attend(self, q_BHTK: Tensor, k_BGSK: Tensor, v_BGSK: Tensor, mask: BoundMask, p: Pass) -> Tensor:
         scores = self.config.scores
         dropout = scores.dropout if self.training else 0.0
-        bias = self._bias(p)
-        modes = () if p.taps is None else (p.taps.mode(self.path, "scores"), p.taps.mode(self.path, "pattern"))
-        if "edit" in modes:
-            return self._attend_in_steps(q_BHTK, k_BGSK, v_BGSK, mask, bias, p)
-        z_BHTK = attend(
-            q_BHTK,
-            k_BGSK,
-            v_BGSK,
-            mask,
-            backend=p.backend,
-            scale=self.scale,
-            bias=bias,
-            softcap=scores.softcap,
-            sinks_H=self.sinks,
-            dropout=dropout,
+        scoring = Scoring(
+            scale=self.scale, bias=self._bias(p), softcap=scores.softcap, sinks_H=self.sinks, dropout=dropout
         )
-        if "read" in modes:
-            # Computed beside the kernel that gives the output, which so keeps every bit.
-            self._attend_in_steps(q_BHTK, k_BGSK, v_BGSK, mask, bias, p)
-        return z_BHTK
-
-    def _attend_in_steps(
-        self, q_BHTK: Tensor, k_BGSK: Tensor, v_BGSK: Tensor, mask: BoundMask, bias: Bias | None, p: Pass
-    ) -> Tensor:
-        """The reference, with a tap after the scores and one after the pattern."""
-        scores_BHTS = steps.mask_scores(
-            steps.score(q_BHTK, k_BGSK), mask, scale=self.scale, bias=bias, softcap=self.config.scores.softcap
-        )
-        scores_BHTS = p.tap(self.path, "scores", scores_BHTS)
-        pattern_BHTS = steps.normalise(scores_BHTS, sinks_H=self.sinks)
-        pattern_BHTS = p.tap(self.path, "pattern", pattern_BHTS)
-        return steps.mix(pattern_BHTS, v_BGSK)
+        return attend_seen(q_BHTK, k_BGSK, v_BGSK, mask, scoring, self.path, p)
 
     def _bias(self, p: Pass) -> Bias | None:
+        if isinstance(self.config.positions, RelativeBiasConfig):
+            return p.relative
         if not isinstance(self.config.positions, AlibiConfig):
             return None
         n_heads = self.config.n_heads

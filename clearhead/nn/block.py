@@ -2,20 +2,39 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from clearhead import taps
-from clearhead.config import AttentionConfig, BlockConfig, FeedForwardConfig, SublayerConfig
+from clearhead.config import (
+    AttentionConfig,
+    BlockConfig,
+    ExpertsConfig,
+    FeedForwardConfig,
+    LatentAttentionConfig,
+    Mamba2Config,
+    MambaConfig,
+    SublayerConfig,
+)
 from clearhead.forward import Pass
 from clearhead.nn.attention import Attention
+from clearhead.nn.cross_attention import CrossAttention
+from clearhead.nn.experts import Experts
 from clearhead.nn.feed_forward import FeedForward
+from clearhead.nn.latent_attention import LatentAttention
+from clearhead.nn.mamba import Mamba
+from clearhead.nn.mamba2 import Mamba2
 from clearhead.nn.norm import Norm
 
-OPS: dict[type, type[nn.Module]] = {AttentionConfig: Attention, FeedForwardConfig: FeedForward}
+OPS: dict[type, type[nn.Module]] = {
+    AttentionConfig: Attention,
+    FeedForwardConfig: FeedForward,
+    ExpertsConfig: Experts,
+    LatentAttentionConfig: LatentAttention,
+    MambaConfig: Mamba,
+    Mamba2Config: Mamba2,
+}
 """Which module computes what a config describes. A new kind of sub-layer is a new row."""
 
 
@@ -32,14 +51,18 @@ class Norms(nn.Module):
 class Block(nn.Module):
     """Reads the residual stream x, works out corrections, adds them: x = after(x + scale * out(op(pre(x))))."""
 
-    sites: ClassVar[dict[str, str]] = taps.BLOCK
-
     def __init__(self, d_model: int, config: BlockConfig) -> None:
         super().__init__()
         self.path = ""
         self.config = config
+        self.sites = taps.BLOCK if config.cross is None else taps.CROSSED_BLOCK
         self.mixer = OPS[type(config.mixer.op)](d_model, config.mixer.op)
         self.mixer_norm = Norms(d_model, config.mixer)
+        self.cross = self.cross_norm = None
+        if config.cross is not None:
+            assert isinstance(config.cross.op, AttentionConfig)
+            self.cross = CrossAttention(d_model, config.cross.op)
+            self.cross_norm = Norms(d_model, config.cross)
         self.ffn = self.ffn_norm = None
         if config.ffn is not None:
             self.ffn = OPS[type(config.ffn.op)](d_model, config.ffn.op)
@@ -52,6 +75,11 @@ class Block(nn.Module):
         if self.mixer_norm.after is not None:
             x_BTD = self.mixer_norm.after(x_BTD)
         x_BTD = p.tap(self.path, "resid_mid", x_BTD)
+        if self.cross is not None and self.cross_norm is not None and c.cross is not None:
+            x_BTD = x_BTD + self._correction(self.cross, self.cross_norm, c.cross, x_BTD, p)
+            if self.cross_norm.after is not None:
+                x_BTD = self.cross_norm.after(x_BTD)
+            x_BTD = p.tap(self.path, "resid_cross", x_BTD)
         if self.ffn is not None and self.ffn_norm is not None and c.ffn is not None:
             read_BTD = start_BTD if c.parallel else x_BTD
             x_BTD = x_BTD + self._correction(self.ffn, self.ffn_norm, c.ffn, read_BTD, p)

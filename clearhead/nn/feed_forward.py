@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import ClassVar
 
 import torch.nn.functional as F
@@ -9,10 +11,26 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from clearhead import taps
-from clearhead.config import FeedForwardConfig
+from clearhead.config import ClampedGate, FeedForwardConfig
 from clearhead.forward import Pass
 from clearhead.nn.linear import Linear
-from clearhead.ops.activations import activation
+from clearhead.ops.activations import activation, clamped_gate
+
+
+def joined(kind: str | ClampedGate) -> Callable[[Tensor | None, Tensor], Tensor]:
+    """From gate and up, or from up alone where there is no gate, to what the last matrix reads."""
+    if isinstance(kind, ClampedGate):
+        return partial(_clamped, kind)
+    return partial(_activated, activation(kind))
+
+
+def _activated(act: Callable[[Tensor], Tensor], gate: Tensor | None, up: Tensor) -> Tensor:
+    return act(up) if gate is None else act(gate) * up
+
+
+def _clamped(kind: ClampedGate, gate: Tensor | None, up: Tensor) -> Tensor:
+    assert gate is not None  # the config sees to it
+    return clamped_gate(gate, up, kind.limit, kind.alpha)
 
 
 class FeedForward(nn.Module):
@@ -24,7 +42,7 @@ class FeedForward(nn.Module):
         super().__init__()
         self.path = ""
         self.config = config
-        self.act = activation(config.activation)
+        self.join = joined(config.activation)
         self.gate_proj = Linear(d_model, config.d_ff, bias=config.bias) if config.gated else None
         self.up_proj = Linear(d_model, config.d_ff, bias=config.bias)
         self.down_proj = Linear(config.d_ff, d_model, bias=config.bias)
@@ -32,10 +50,10 @@ class FeedForward(nn.Module):
     def forward(self, x_BTD: Float[Tensor, "B T d"], p: Pass) -> Float[Tensor, "B T d"]:
         if self.gate_proj is None:
             pre_BTF = p.tap(self.path, "pre", self.up_proj(x_BTD))
-            post_BTF = self.act(pre_BTF)
+            post_BTF = self.join(None, pre_BTF)
         else:
             pre_BTF = p.tap(self.path, "pre", self.gate_proj(x_BTD))
-            post_BTF = self.act(pre_BTF) * self.up_proj(x_BTD)
+            post_BTF = self.join(pre_BTF, self.up_proj(x_BTD))
         post_BTF = p.tap(self.path, "post", post_BTF)
         if self.training:
             post_BTF = F.dropout(post_BTF, self.config.dropout)

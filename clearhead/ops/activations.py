@@ -23,6 +23,14 @@ def relu_squared(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     return F.relu(x).square()
 
 
+def clamped_gate(
+    gate: Float[Tensor, "*shape"], up: Float[Tensor, "*shape"], limit: float, alpha: float
+) -> Float[Tensor, "*shape"]:
+    """(up + 1) * gate * sigmoid(alpha * gate), gate at most `limit` and up within it on both sides (gpt-oss)."""
+    gate, up = gate.clamp(max=limit), up.clamp(-limit, limit)
+    return (up + 1) * gate * torch.sigmoid(alpha * gate)
+
+
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
     "gelu_tanh": partial(F.gelu, approximate="tanh"),

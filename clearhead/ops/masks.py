@@ -262,7 +262,7 @@ class BoundMask:
 
     def grid(
         self, q_slots: slice = ALL, k_slots: slice = ALL, rows: slice = ALL
-    ) -> tuple[Int[Tensor, "b 1 t 1"], Int[Tensor, "b 1 1 s"]]:
+    ) -> tuple[Int[Tensor, "#b 1 t 1"], Int[Tensor, "#b 1 1 s"]]:
         """The positions of a tile's queries and of its keys, in shapes that broadcast to its cells."""
         q_rows, k_rows = self.queries.rows(self.device), self.keys.rows(self.device)
         q_pos = q_rows[rows if q_rows.shape[0] > 1 else ALL, None, q_slots, None]

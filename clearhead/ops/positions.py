@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -19,6 +20,26 @@ def sinusoids(position: Int[Tensor, "*shape"], d: int, layout: str = "interleave
     if layout == "halves":
         pair = pair.transpose(-1, -2)
     return pair.flatten(-2)
+
+
+def resize_grid(
+    table_ND: Float[Tensor, "n d"], grid: tuple[int, int], new_grid: tuple[int, int]
+) -> Float[Tensor, "m d"]:
+    """Positions for a grid of another size. The last rows of the table are `grid`, row by row; those before it stay.
+
+    Bicubic, with the corners of the two pictures aligned and not the centres of their corner patches (Dosovitskiy
+    2020, section 3.2, as published models do it). At the same size the table itself.
+    """
+    if new_grid == grid:
+        return table_ND
+    down, across = grid
+    before_ND, grid_ND = table_ND[: -down * across], table_ND[-down * across :]
+    picture_1Dhw = (
+        grid_ND.to(torch.promote_types(table_ND.dtype, torch.float32)).unflatten(0, grid).permute(2, 0, 1)[None]
+    )
+    # By sizes, never by a scale factor: rounding one may lose a row.
+    resized_1Dhw = F.interpolate(picture_1Dhw, size=new_grid, mode="bicubic", align_corners=False)
+    return torch.cat([before_ND, resized_1Dhw[0].flatten(1).t().to(table_ND.dtype)])
 
 
 def frequencies(d: int, base: float | Tensor) -> Float[Tensor, "*shape k"]:
@@ -78,12 +99,14 @@ def yarn_frequencies(
 def yarn_attention_factor(factor: float, mscale: float | None = None, mscale_all_dim: float | None = None) -> float:
     """What YaRN multiplies sines and cosines with: 0.1 ln(factor) + 1, or the ratio of two such (DeepSeek)."""
 
-    def gain(scale: float) -> float:
-        return 1.0 if factor <= 1 else 0.1 * scale * math.log(factor) + 1.0
-
     if mscale and mscale_all_dim:
-        return gain(mscale) / gain(mscale_all_dim)
-    return gain(1.0)
+        return yarn_gain(factor, mscale) / yarn_gain(factor, mscale_all_dim)
+    return yarn_gain(factor)
+
+
+def yarn_gain(factor: float, mscale: float = 1.0) -> float:
+    """0.1 m ln(factor) + 1, or 1 when nothing is stretched (Peng 2023, section 3.4)."""
+    return 1.0 if factor <= 1 else 0.1 * mscale * math.log(factor) + 1.0
 
 
 def longrope_attention_factor(factor: float, trained_length: int) -> float:

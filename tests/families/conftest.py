@@ -2,27 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import torch
-from torch import nn
 
-import clearhead
-from clearhead.model.transformer import Transformer
-from tests import tiny
-
-
-@dataclass
-class Pair:
-    """The same weights in the `transformers` package and here."""
-
-    theirs: nn.Module
-    ours: Transformer
-    folder: Path
-    tokens: torch.Tensor
-
+from tests.families.pairs import Pair, make_pair
 
 _MADE: dict[tuple[str, str], Pair] = {}
 
@@ -31,9 +15,13 @@ _MADE: dict[tuple[str, str], Pair] = {}
 def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Pair:
     case: tuple[str, str] = request.param
     if case not in _MADE:
-        folder = tmp_path_factory.mktemp("-".join(case))
-        theirs = tiny.make(*case)
-        theirs.save_pretrained(folder)
-        tokens = torch.randint(3, 99, (3, 20), generator=torch.Generator().manual_seed(1))
-        _MADE[case] = Pair(theirs, clearhead.load(folder), folder, tokens)
+        _MADE[case] = make_pair(*case, tmp_path_factory.mktemp("-".join(case)))
     return _MADE[case]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """All tests of a case go to one worker."""
+    for item in items:
+        params = getattr(getattr(item, "callspec", None), "params", {})
+        if isinstance(params.get("pair"), tuple):
+            item.add_marker(pytest.mark.xdist_group("-".join(params["pair"])))

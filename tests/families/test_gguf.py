@@ -10,7 +10,7 @@ import torch
 
 import clearhead
 from clearhead.errors import ClearheadError
-from tests import tiny
+from tests.tiny import llama
 from tests.oracles import close
 
 
@@ -65,7 +65,7 @@ def write_llama(path: Path, model: torch.nn.Module, *, divisors: torch.Tensor | 
 
 @pytest.mark.parametrize("tie", [False, True])
 def test_h20_query_and_key_order_with_grouped_heads(tmp_path, tie):
-    theirs = tiny.llama(hidden_size=32, num_hidden_layers=2, tie_word_embeddings=tie)
+    theirs = llama.make(hidden_size=32, num_hidden_layers=2, tie_word_embeddings=tie)
     write_llama(tmp_path / "tiny.gguf", theirs)
     ours = clearhead.load(tmp_path / "tiny.gguf")
     source = theirs.state_dict()
@@ -82,7 +82,7 @@ def test_h20_query_and_key_order_with_grouped_heads(tmp_path, tie):
 def test_a_gguf_becomes_a_folder(tmp_path):
     from transformers import LlamaForCausalLM
 
-    theirs = tiny.llama()
+    theirs = llama.make()
     write_llama(tmp_path / "tiny.gguf", theirs)
     clearhead.save(clearhead.load(tmp_path / "tiny.gguf"), tmp_path / "folder")
     tokens = torch.randint(0, 99, (2, 12))
@@ -95,7 +95,7 @@ def test_a_gguf_becomes_a_folder(tmp_path):
 def test_llama3_scaling_comes_as_one_divisor_a_frequency(tmp_path):
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-    theirs = tiny.llama(rope_parameters={"rope_theta": 10000.0, **tiny.LLAMA_SCALINGS["llama3"]})
+    theirs = llama.make(rope_parameters={"rope_theta": 10000.0, **llama.SCALINGS["llama3"]})
     scaled, _ = ROPE_INIT_FUNCTIONS["llama3"](theirs.config, torch.device("cpu"))
     plain = 10000.0 ** (-torch.arange(0, 16, 2) / 16)
     write_llama(tmp_path / "tiny.gguf", theirs, divisors=plain / scaled)
@@ -110,7 +110,7 @@ def test_llama3_scaling_comes_as_one_divisor_a_frequency(tmp_path):
 
 
 def test_unknown_metadata_and_architectures_are_refused(tmp_path):
-    write_llama(tmp_path / "odd.gguf", tiny.llama(), **{"llama.attention.spin": "left"})
+    write_llama(tmp_path / "odd.gguf", llama.make(), **{"llama.attention.spin": "left"})
     with pytest.raises(ClearheadError, match=r"odd\.gguf.*attention\.spin"):
         clearhead.load(tmp_path / "odd.gguf")
     w = gguf.GGUFWriter(tmp_path / "other.gguf", "starcoder")

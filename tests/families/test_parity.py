@@ -1,190 +1,238 @@
-"""Every family against the `transformers` package, with the same random weights."""
+"""Every family against the `transformers` package, with the same random weights: whole passes."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
+from dataclasses import replace
 
 import pytest
 import torch
-from safetensors.torch import load_file
+import torch.nn.functional as F
+from torch import Tensor
 
 import clearhead
+from clearhead.config import PatchesConfig, TransformerConfig
 from tests import tiny
-from tests.oracles import TOLERANCE, close, error
+from tests.families.figures import note
+from tests.families.pairs import N_SOURCE, N_TOKENS, Inputs, Pair, named, worst
+from tests.oracles import TOLERANCE, error
 
-# Cached passes sum in another order than whole ones; measured: at most 4e-6.
 F32 = TOLERANCE[torch.float32]
 
-
-@pytest.mark.parametrize("pair", tiny.CASES, indirect=True, ids="-".join)
-def test_logits_of_a_whole_pass(pair):
-    with torch.no_grad():
-        theirs, ours = pair.theirs(pair.tokens).logits, pair.ours(pair.tokens)
-    assert theirs.std() > 0.3  # lively: a wrong option would show
-    assert error(ours, theirs) <= F32
-
-
-@pytest.mark.parametrize("side", ["left", "right"])
-@pytest.mark.parametrize("pair", tiny.CASES, indirect=True, ids="-".join)
-def test_padded_rows_give_what_each_gives_alone(pair, side):
-    lengths = [20, 13, 1]
-    present = torch.zeros(3, 20, dtype=torch.bool)
-    for row, n in enumerate(lengths):
-        present[row, 20 - n :] = True
-    if side == "right":
-        present = present.flip(1)
-    with torch.no_grad():
-        batch = pair.ours(pair.tokens, present=present)
-        for row in range(3):
-            alone = pair.theirs(pair.tokens[row : row + 1, present[row]]).logits
-            assert error(batch[row : row + 1, present[row]], alone) <= F32
-    assert batch.isfinite().all()
-
-
-@pytest.mark.parametrize("pair", tiny.CAUSAL_CASES, indirect=True, ids="-".join)
-def test_cached_equals_the_whole_pass_for_every_split(pair):
-    with torch.no_grad():
-        whole = [pair.ours(pair.tokens[:, :n]) for n in range(1, 21)]
-        for cut in range(1, 20):
-            state = pair.ours.new_state()
-            first = pair.ours(pair.tokens[:, :cut], state=state)
-            second = pair.ours(pair.tokens[:, cut:], state=state)
-            assert error(first, whole[cut - 1]) <= F32
-            assert error(second, whole[-1][:, cut:]) <= F32
-        for chunk in (1, 2, 3, 7):
-            state = pair.ours.new_state(capacity=4)
-            for start in range(0, 20, chunk):
-                out = pair.ours(pair.tokens[:, start : start + chunk], state=state)
-                assert error(out, whole[min(start + chunk, 20) - 1][:, start:]) <= F32
-
-
-@pytest.mark.parametrize("pair", tiny.CAUSAL_CASES, indirect=True, ids="-".join)
-def test_cached_equals_the_whole_pass_with_padding_anywhere(pair):
-    present = torch.tensor(
-        [[1] * 20, [0] * 6 + [1] * 5 + [0] * 2 + [1] * 7, [1] * 4 + [0] * 5 + [1] * 9 + [0] * 2], dtype=torch.bool
-    )
-    with torch.no_grad():
-        for cut in (1, 5, 8, 12, 19):
-            state = pair.ours.new_state()
-            pair.ours(pair.tokens[:, :cut], present=present[:, :cut], state=state)
-            for at in range(cut, 20):
-                step = slice(at, at + 1)
-                out = pair.ours(pair.tokens[:, step], present=present[:, step], state=state)
-                for row in range(3):
-                    if present[row, at]:
-                        seen = pair.tokens[row : row + 1, : at + 1][:, present[row, : at + 1]]
-                        assert error(out[row, -1], pair.ours(seen)[0, -1]) <= F32
-
-
-@pytest.mark.parametrize(
-    "pair", [("llama", "dynamic"), ("llama", "longrope"), ("llama", "yarn")], indirect=True, ids="-".join
+every = pytest.mark.parametrize("pair", tiny.cases(), indirect=True, ids="-".join)
+texts = pytest.mark.parametrize(
+    "pair", tiny.cases("decoder", "encoder", "seq2seq", "audio", "towers"), indirect=True, ids="-".join
 )
-@pytest.mark.parametrize("cut", [3, 10, 14, 17])
-def test_a_longer_text_cut_back_equals_the_whole_pass(pair, cut):
-    """What is kept was computed of the longer text, whose frequencies were others."""
-    with torch.no_grad():
-        state = pair.ours.new_state()
-        pair.ours(pair.tokens, state=state)
-        state.truncate(cut)
-        for at in range(cut, 20):
-            out = pair.ours(pair.tokens[:, at : at + 1], state=state)
-            assert error(out, pair.ours(pair.tokens[:, : at + 1])[:, -1:]) <= F32
+LENGTHS = (20, 13, 1)
+SOURCE_LENGTHS = (5, 14, 9)
+SIDES = ("left", "right", "middle")
 
 
-@pytest.mark.parametrize("pair", tiny.CASES, indirect=True, ids="-".join)
-def test_load_then_save_keeps_every_byte(pair, tmp_path):
-    clearhead.save(pair.ours, tmp_path / "saved")
-    before, after = load_file(pair.folder / "model.safetensors"), load_file(tmp_path / "saved" / "model.safetensors")
-    assert sorted(before) == sorted(after)
-    for name in before:
-        assert before[name].dtype == after[name].dtype
-        assert torch.equal(before[name], after[name]), name
-    assert _config(tmp_path / "saved") == _config(pair.folder)
+@every
+def test_outputs(pair: Pair) -> None:
+    ours, theirs = pair.whole
+    for name, value in theirs.items():
+        assert value.std() > 0.2, f"{name or 'the output'} is not lively: a wrong option would not show"
+    found = worst(ours, theirs)
+    note(pair.family, "output", found)
+    assert found <= F32
 
 
-@pytest.mark.parametrize("pair", tiny.CASES, indirect=True, ids="-".join)
-def test_the_saved_folder_loads_in_transformers(pair, tmp_path):
-    clearhead.save(pair.ours, tmp_path / "saved")
-    again = type(pair.theirs).from_pretrained(tmp_path / "saved").eval()
-    with torch.no_grad():
-        assert torch.equal(again(pair.tokens).logits, pair.theirs(pair.tokens).logits)
+@every
+def test_hidden_states_at_every_layer(pair: Pair) -> None:
+    out = pair.ask_them(pair.inputs, output_hidden_states=True)
+    for prefix, theirs in their_hidden_states(pair, out).items():
+        n = len(theirs) - 1
+        last = "final" if pair.tiny.normed_last else f"layers.{n - 1}.resid_post"
+        addresses = ["embed", *(f"layers.{i}.resid_post" for i in range(n - 1)), last]
+        addresses = [prefix + address for address in addresses]
+        values = pair.record(pair.inputs, *addresses)
+        errors = {where: error(values[where], value) for where, value in zip(addresses, theirs, strict=True)}
+        note(pair.family, "hidden", max(errors.values()))
+        assert max(errors.values()) <= F32, errors
 
 
-@pytest.mark.parametrize("pair", tiny.CASES, indirect=True, ids="-".join)
-def test_a_config_written_from_nothing_is_read_alike(pair, tmp_path):
-    """Without the original config to carry along, what is written alone gives the same model, there and here."""
-    bare = clearhead.load(pair.folder)
-    family = bare.origin.family
-    assert family.read(family.write(bare.config, {}), "written") == bare.config
-    bare.origin = None
-    clearhead.save(bare, tmp_path / "bare", family=family.model_type)
-    again = type(pair.theirs).from_pretrained(tmp_path / "bare").eval()
-    with torch.no_grad():
-        assert error(again(pair.tokens).logits, pair.theirs(pair.tokens).logits) <= F32
+def their_hidden_states(pair: Pair, out: object) -> dict[str, tuple[Tensor, ...]]:
+    """The stream after the embedding and after each layer, by the prefix of our addresses."""
+    match pair.tiny.kind:
+        case "seq2seq" | "audio":
+            return {"": out.decoder_hidden_states, "encoder.": out.encoder_hidden_states}
+        case "towers":
+            texts, images = out.text_model_output, out.vision_model_output
+            return {"text.": texts.hidden_states, "image.": images.hidden_states}
+    return {"": out.hidden_states}
 
 
-@pytest.mark.parametrize("pair", tiny.CASES, indirect=True, ids="-".join)
-def test_bfloat16(pair):
+# ---- padding
+
+
+@texts
+def test_padded_rows_give_what_each_gives_alone(pair: Pair) -> None:
+    """Their batches are asked row by row: not all of their families derive positions from a mask."""
+    alone = [cut(pair.inputs.row(b), b) for b in range(3)]
+    theirs = [pair.expected(x, pair.whole[0]) for x in alone]
+    for side in SIDES:
+        present, inputs = padded(pair, side)
+        out = named(pair.ask(inputs, **present))
+        for name, value in out.items():
+            assert value.isfinite().all()
+            for b in range(3):
+                mine = value[b : b + 1]
+                # An output of every token has the padded length; one of the whole text has not.
+                if mine.ndim == 3 and mine.shape[1] == N_TOKENS:
+                    mine = mine[:, present["present"][b]]
+                found = error(mine, _row_of_pairs(theirs[b][name], name))
+                note(pair.family, "padded", found)
+                assert found <= F32, (side, b, name)
+
+
+def cut(x: Inputs, b: int) -> Inputs:
+    """Row `b` without what will be padding."""
+    x = x.slots(slice(0, LENGTHS[b]))
+    return x if x.source is None else replace(x, source=x.source[:, : SOURCE_LENGTHS[b]])
+
+
+def padded(pair: Pair, side: str) -> tuple[dict[str, Tensor], Inputs]:
+    """The rows' texts with padding among them, and where they are."""
+    x = pair.inputs
+    assert x.tokens is not None
+    present = {"present": places(side, LENGTHS, N_TOKENS)}
+    changes = {"tokens": spread(x.tokens, present["present"], pad_of(pair, "decoder"))}
+    if x.token_types is not None:
+        changes["token_types"] = spread(x.token_types, present["present"], 0)
+    if x.source is not None:
+        present["source_present"] = places(side, SOURCE_LENGTHS, N_SOURCE)
+        changes["source"] = spread(x.source, present["source_present"], pad_of(pair, "encoder"))
+    return present, replace(x, **changes)
+
+
+def places(side: str, lengths: tuple[int, ...], width: int) -> Tensor:
+    """True where the rows have their tokens."""
+    present = torch.zeros(len(lengths), width, dtype=torch.bool)
+    for b, n in enumerate(lengths):
+        match side:
+            case "left":
+                present[b, width - n :] = True
+            case "right":
+                present[b, :n] = True
+            case _:
+                first = n // 2
+                start = (width - n) // 3
+                present[b, start : start + first] = True
+                present[b, width - (width - n) // 3 - (n - first) : width - (width - n) // 3] = True
+    return present
+
+
+def spread(values: Tensor, present: Tensor, pad: int) -> Tensor:
+    """Each row's first values, put where `present` says."""
+    out = torch.full_like(values, pad)
+    for b in range(len(values)):
+        out[b, present[b]] = values[b, : int(present[b].sum())]
+    return out
+
+
+def pad_of(pair: Pair, stack: str) -> int:
+    """What stands in padding: the family's own token where it counts positions by it, elsewhere any."""
+    config = pair.ours.config
+    if not isinstance(config, TransformerConfig):
+        return 5
+    part = getattr(config, stack) or config.stack
+    pad = getattr(part.embed.positions, "pad_id", None)
+    return 5 if pad is None else int(pad)
+
+
+def _row_of_pairs(value: Tensor, name: str) -> Tensor:
+    """Of similarities, which compare every text with every picture, the one row that is asked for."""
+    return value
+
+
+# ---- pictures of another size
+
+
+@pytest.mark.parametrize("pair", tiny.cases("vision"), indirect=True, ids="-".join)
+def test_pictures_of_another_size(pair: Pair) -> None:
+    front = pair.ours.config.stack.embed.front
+    assert isinstance(front, PatchesConfig)
+    height, width = front.image[0] + 2 * front.patch, front.image[1] + front.patch
+    x = Inputs(pixels=torch.randn(2, front.channels, height, width))
+    out = named(pair.ask(x))
+    there = pair.ask_them(x, interpolate_pos_encoding=True)
+    from tests.families.pairs import their_output
+
+    found = worst(out, {name: their_output(there, name) for name in out})
+    note(pair.family, "output", found)
+    assert found <= F32
+
+
+# ---- half precision
+
+
+@every
+def test_bfloat16(pair: Pair) -> None:
     """Rounded weights on both sides: what differs is only where each rounds on the way."""
-    theirs = pair.theirs.to(torch.bfloat16)
+    theirs = type(pair.theirs).from_pretrained(pair.folder, dtype=torch.bfloat16).eval()
     ours = clearhead.load(pair.folder, dtype="bfloat16")
-    with torch.no_grad():
-        a, b = ours(pair.tokens), theirs(pair.tokens).logits
-    pair.theirs.to(torch.float32)
-    pair.theirs.load_state_dict(load_file(pair.folder / "model.safetensors"), strict=False)
-    pair.theirs.tie_weights()
-    assert a.dtype == torch.bfloat16
-    # Rounding once is 2^-9; through three to seven layers the two drift apart by a few such steps on average.
-    assert float((a - b).float().pow(2).mean().sqrt() / b.float().pow(2).mean().sqrt()) <= TOLERANCE[torch.bfloat16]
+    floats = {k: v.to(torch.bfloat16) for k, v in pair.inputs.given().items() if v.is_floating_point()}
+    x = replace(pair.inputs, **floats)
+    out = named(pair.ask(x, ours))
+    for name, b in pair.expected(x, out, theirs).items():
+        a = out[name]
+        assert a.dtype == torch.bfloat16
+        # Rounding once is 2^-9; through three to seven layers the two drift apart by a few such steps on average.
+        found = float((a - b).float().pow(2).mean().sqrt() / b.float().pow(2).mean().sqrt())
+        note(pair.family, "bfloat16", found)
+        assert found <= TOLERANCE[torch.bfloat16], name
 
 
-def _config(folder: Path) -> dict[str, object]:
-    return json.loads((folder / "config.json").read_text())
+# ---- what training sees
 
 
-def test_old_spellings_are_read_and_the_current_ones_written(tmp_path):
-    scaling = {"type": "dynamic", "factor": 4.0}
-    theirs = tiny.llama(rope_parameters={"rope_type": "dynamic", "factor": 4.0, "rope_theta": 700.0})
-    theirs.save_pretrained(tmp_path / "new")
-    config = _config(tmp_path / "new")
-    del config["rope_parameters"], config["head_dim"]
-    config |= {"rope_theta": 700.0, "rope_scaling": scaling, "torch_dtype": config.pop("dtype")}
-    (tmp_path / "new" / "config.json").write_text(json.dumps(config))
-    ours = clearhead.load(tmp_path / "new")
-    tokens = torch.randint(0, 99, (2, 30))
-    with torch.no_grad():
-        assert close(ours(tokens), theirs(tokens).logits)
-    clearhead.save(ours, tmp_path / "saved")
-    written = _config(tmp_path / "saved")
-    assert written["rope_parameters"] == {"rope_type": "dynamic", "factor": 4.0, "rope_theta": 700.0}
-    assert not {"rope_theta", "rope_scaling", "torch_dtype"} & set(written)
+@every
+def test_loss(pair: Pair) -> None:
+    """Cross-entropy of our outputs is the loss they give for the same labels."""
+    ours, _ = pair.whole
+    labels = their_labels(pair, ours)
+    if not labels:  # a model without a head
+        return
+    theirs = pair.ask_them(pair.inputs, **labels).loss
+    found = error(our_loss(pair, ours, labels), theirs)
+    note(pair.family, "loss", found)
+    assert found <= F32
 
 
-def test_gemma3_old_spellings(tmp_path):
-    theirs = tiny.gemma3()
-    theirs.save_pretrained(tmp_path)
-    config = _config(tmp_path)
-    for name in ("rope_parameters", "layer_types", "_sliding_window_pattern"):
-        config.pop(name, None)
-    config |= {"rope_theta": 1e6, "rope_local_base_freq": 1e4, "sliding_window_pattern": 6}
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    tokens = torch.randint(0, 99, (2, 20))
-    with torch.no_grad():
-        assert close(clearhead.load(tmp_path)(tokens), theirs(tokens).logits)
+def their_labels(pair: Pair, ours: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Random labels for every head, under the names that `transformers` takes them by."""
+    heads = getattr(pair.ours.config, "heads", None)
+    generator = torch.Generator().manual_seed(7)
+    if heads is None:
+        return {}
+    labels: dict[str, Tensor] = {}
+    if heads.tokens is not None:
+        assert pair.inputs.tokens is not None
+        labels["labels"] = pair.inputs.tokens
+    named_heads = dict(heads.labels)
+    if "next" in named_heads:
+        labels["next_sentence_label"] = torch.randint(2, (3,), generator=generator)
+        return labels
+    if "spans" in named_heads:
+        return {key: torch.randint(N_TOKENS, (3,), generator=generator) for key in ("start_positions", "end_positions")}
+    if len(named_heads) == 1 and heads.tokens is None:
+        ((_, head),) = named_heads.items()
+        shape = (3, N_TOKENS) if head.at == "every" else (3,)
+        labels["labels"] = torch.randint(head.n_labels, shape, generator=generator)
+    return labels
 
 
-def test_gpt2_file_without_prefix_and_with_mask_buffers(tmp_path):
-    """The file on the Hub: saved from the inner model, with the masks of its time."""
-    from safetensors.torch import save_file
-
-    theirs = tiny.gpt2()
-    theirs.save_pretrained(tmp_path)
-    tensors = {k.removeprefix("transformer."): v for k, v in load_file(tmp_path / "model.safetensors").items()}
-    for layer in range(3):
-        tensors[f"h.{layer}.attn.bias"] = torch.ones(1, 1, 40, 40)
-        tensors[f"h.{layer}.attn.masked_bias"] = torch.tensor(-1e4)
-    save_file(tensors, tmp_path / "model.safetensors")
-    tokens = torch.randint(0, 99, (2, 20))
-    with torch.no_grad():
-        assert close(clearhead.load(tmp_path)(tokens), theirs(tokens).logits)
+def our_loss(pair: Pair, ours: dict[str, Tensor], labels: dict[str, Tensor]) -> Tensor:
+    """The mean cross-entropy; a decoder's output is held to the next token."""
+    if "start_positions" in labels:
+        (spans,) = ours.values()
+        ends = (labels["start_positions"], labels["end_positions"])
+        return torch.stack([F.cross_entropy(spans[..., i], end) for i, end in enumerate(ends)]).mean()
+    first = next(ours[name] for name in ("", "tokens", "logits") if name in ours)
+    target = labels["labels"]
+    if pair.tiny.kind == "decoder" and target.shape == first.shape[:2]:
+        first, target = first[:, :-1], target[:, 1:]
+    loss = F.cross_entropy(first.flatten(0, -2), target.flatten())
+    if "next_sentence_label" in labels:
+        loss = loss + F.cross_entropy(ours["next"], labels["next_sentence_label"])
+    return loss

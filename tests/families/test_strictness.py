@@ -14,12 +14,12 @@ import clearhead
 from clearhead.errors import ClearheadError
 from clearhead.families import FAMILIES
 from clearhead.families.weights import Concat, RopeOrder, Row, Shift, check_bijection
-from tests import tiny
+from tests.tiny import llama
 
 
 @pytest.fixture
 def folder(tmp_path):
-    tiny.llama().save_pretrained(tmp_path)
+    llama.make().save_pretrained(tmp_path)
     return tmp_path
 
 
@@ -50,7 +50,7 @@ def rewrite(folder: Path, change) -> None:
         ({"hidden_act": ["silu"]}, "hidden_act"),
         ({"eos_token_id": "x"}, "eos_token_id is 'x'"),
         ({"rope_parameters": {"rope_type": "linear", "factor": "x"}}, r"config\.json"),
-        ({"rope_parameters": {**tiny.LLAMA_SCALINGS["longrope"], "long_factor": [1.0]}}, "one divisor for each of 8"),
+        ({"rope_parameters": {**llama.SCALINGS["longrope"], "long_factor": [1.0]}}, "one divisor for each of 8"),
         ({"model_type": "lama"}, "model_type 'lama' is not known; the nearest are llama"),
         ({"model_type": None}, "no model_type"),
         ({"architectures": ["LlamaForSequenceClassification"]}, "LlamaForCausalLM is built"),
@@ -100,7 +100,7 @@ def test_nan_weights(folder):
 
 
 def test_h08_tied_weights_are_one_tensor(tmp_path):
-    tiny.llama(tie_word_embeddings=True).save_pretrained(tmp_path / "tied")
+    llama.make(tie_word_embeddings=True).save_pretrained(tmp_path / "tied")
     model = clearhead.load(tmp_path / "tied")
     assert model.unembedding.data_ptr() == model.embed.tokens.weight.data_ptr()
     clearhead.save(model, tmp_path / "again")
@@ -161,7 +161,7 @@ def test_rows_are_a_bijection():
 
 @pytest.mark.parametrize("op", [Concat(), Concat(transposed=True), RopeOrder(), Shift(1.0)])
 def test_every_operation_is_undone_bit_for_bit(op):
-    config = FAMILIES["llama"].read(tiny.llama().config.to_dict(), "config")  # heads of 16
+    config = FAMILIES["llama"].read(llama.make().config.to_dict(), "config")  # heads of 16
     n = 3 if isinstance(op, Concat) else 1
     parameters = [torch.randn(32, 8) for _ in range(n)]
     if isinstance(op, Shift):

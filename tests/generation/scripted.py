@@ -135,7 +135,7 @@ class Scripted(nn.Module):
     ) -> Tensor:
         state.length += tokens_BT.shape[1]
         self.passes.append(tuple(tokens_BT.shape))
-        vocab_size = self.config.stack.embed.front.vocab_size
+        vocab_size = self.config.vocab_size
         logits_BTV = torch.zeros(len(tokens_BT), last, vocab_size)
         place = state.length - self.n_prompt
         if last and place < len(self.script):

@@ -8,14 +8,15 @@ import torch
 import clearhead
 from clearhead.generation import end_tokens
 from tests import tiny
+from tests.tiny import llama
 
 PROMPTS = [[5, 6, 7], [9], [3, 1, 4, 1, 5, 9, 2, 6, 5, 3]]
 CASES = [
     ("gpt2", "plain"),
     ("llama", "grouped"),
     ("llama", "llama3"),
-    ("gemma3", "five_to_one"),
-    ("gemma3", "window_of_one"),
+    ("gemma3_text", "five_to_one"),
+    ("gemma3_text", "window_of_one"),
 ]
 
 
@@ -41,7 +42,7 @@ def test_greedy_tokens(case: tuple[str, str], tmp_path_factory: pytest.TempPathF
 
 
 def test_the_generation_config_of_a_checkpoint_says_what_ends_a_text(tmp_path_factory: pytest.TempPathFactory) -> None:
-    theirs = tiny.llama(eos_token_id=2)
+    theirs = llama.make(eos_token_id=2)
     theirs.generation_config.eos_token_id = [2, 7]
     folder = tmp_path_factory.mktemp("model")
     theirs.save_pretrained(folder)

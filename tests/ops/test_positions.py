@@ -10,7 +10,7 @@ import torch
 from clearhead.config import DynamicScaling, Llama3Scaling, LongRopeScaling, RotaryConfig
 from clearhead.nn.rotary import frequencies, same_frequencies
 from clearhead.ops import positions as ops
-from tests import tiny
+from tests.tiny import llama
 from tests.oracles import close, error
 
 
@@ -104,7 +104,7 @@ def test_h04_scaling_by_length_starts_beyond_the_trained_length():
     assert not same_frequencies(long, torch.tensor([3, 64]), torch.tensor([4, 65]))
 
 
-@pytest.mark.parametrize("name", list(tiny.LLAMA_SCALINGS))
+@pytest.mark.parametrize("name", list(llama.SCALINGS))
 @pytest.mark.parametrize("length", [8, 40])
 def test_every_scaling_equals_the_published_code(name, length):
     from transformers import LlamaConfig
@@ -112,7 +112,7 @@ def test_every_scaling_equals_the_published_code(name, length):
 
     from clearhead.families import FAMILIES
 
-    parameters = {"rope_theta": 10000.0, **tiny.LLAMA_SCALINGS[name]}
+    parameters = {"rope_theta": 10000.0, **llama.SCALINGS[name]}
     config = LlamaConfig(
         hidden_size=64, num_attention_heads=4, max_position_embeddings=16, rope_parameters=dict(parameters)
     )

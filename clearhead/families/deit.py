@@ -1,0 +1,53 @@
+"""DeiT (Touvron 2020): ViT with a second learned token, which was taught by another model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from clearhead.config import HeadsConfig, LabelHeadConfig, TransformerConfig
+from clearhead.families.common import CLASSES, n_labels, write_labels
+from clearhead.families.family import Family, Reader
+from clearhead.families.layouts import rows
+from clearhead.families.pictures import encoder_rows, read_encoder, read_pool, write_encoder, write_pool
+from clearhead.families.weights import Joined, Layout, Row
+
+WITH_TEACHER, CLASSIFIER, BARE = "DeiTForImageClassificationWithTeacher", "DeiTForImageClassification", "DeiTModel"
+OWN, TAUGHT = "cls", "distillation"
+
+
+def read(r: Reader) -> TransformerConfig:
+    d_model, encoder = read_encoder(r, n_prefix=2)
+    if r.architecture == BARE:
+        heads = HeadsConfig(pool=read_pool(r, d_model))
+    elif r.architecture == CLASSIFIER:
+        heads = HeadsConfig(labels=((CLASSES, LabelHeadConfig(n_labels=n_labels(r))),))
+    else:
+        own, taught = (LabelHeadConfig(n_labels=n_labels(r), at=at) for at in ("first", "second"))
+        heads = HeadsConfig(labels=((OWN, own), (TAUGHT, taught)), average_labels=True)
+    return TransformerConfig(d_model=d_model, encoder=encoder, heads=heads)
+
+
+def write(config: TransformerConfig) -> dict[str, Any]:
+    if config.heads.pool is not None:
+        return {**write_encoder(config), **write_pool(config), "architectures": [BARE]}
+    heads = [head for _, head in config.heads.labels]
+    named = {"architectures": [CLASSIFIER]} if len(heads) == 1 else {}
+    return {**write_encoder(config), **write_labels(heads[0].n_labels), **named}
+
+
+PREFIX = "deit."
+LEARNED = Row(f"{PREFIX}embeddings.{{w}}_token", "embed.prefix", Joined(("cls", "distillation")))
+HEADS = {
+    "cls_classifier": f"labels.{OWN}",
+    "distillation_classifier": f"labels.{TAUGHT}",
+    "classifier": f"labels.{CLASSES}",
+}
+
+FAMILY = Family(
+    model_type="deit",
+    architectures=(WITH_TEACHER, CLASSIFIER, BARE),
+    config=read,
+    to_hf=write,
+    weights=Layout((*encoder_rows(PREFIX, LEARNED), *rows("", HEADS, ours="")), prefix=PREFIX),
+    ignores=frozenset(("encoder_stride", "pooler_output_size", "pooler_act")),
+)

@@ -1,0 +1,66 @@
+"""Qwen 3 (Yang 2025): a norm on the queries and keys of each head, heads as wide as one likes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from clearhead.config import NormConfig, QKNormConfig, TransformerConfig
+from clearhead.families.common import CLASSIFY, TAG
+from clearhead.families.decoders import (
+    architectures,
+    attention_of,
+    pre_norm,
+    read_attention,
+    read_biases,
+    read_decoder,
+    read_feed_forward,
+    read_late_windows,
+    write_decoder,
+    write_late_windows,
+)
+from clearhead.families.family import GGUF, Family, Reader
+from clearhead.families.layouts import GGUF_PLAIN, LLAMA, read_gguf
+from clearhead.families.weights import Layout
+
+ARCHITECTURES = architectures("Qwen3", CLASSIFY, TAG)
+
+
+def read(r: Reader) -> TransformerConfig:
+    r.assume(
+        vocab_size=151936,
+        hidden_size=4096,
+        intermediate_size=22016,
+        num_hidden_layers=32,
+        num_attention_heads=32,
+        num_key_value_heads=32,
+        head_dim=128,
+        max_position_embeddings=32768,
+        rms_norm_eps=1e-6,
+        sliding_window=4096,
+    )
+    norm = NormConfig(eps=r.get("rms_norm_eps"))
+    attention = replace(read_attention(r), bias=read_biases(r), qk_norm=QKNormConfig(norm=norm))
+    feed_forward = read_feed_forward(r)
+    blocks = [pre_norm(replace(attention, mask=mask), feed_forward, norm) for mask in read_late_windows(r)]
+    return read_decoder(r, blocks, norm, ids=(None, None, None))
+
+
+def write(config: TransformerConfig) -> dict[str, Any]:
+    attention = attention_of(config)
+    return {
+        **write_decoder(config, ARCHITECTURES),
+        **write_late_windows(config),
+        "head_dim": attention.d_head,
+        "attention_bias": attention.bias.q,
+    }
+
+
+FAMILY = Family(
+    model_type="qwen3",
+    architectures=ARCHITECTURES,
+    config=read,
+    to_hf=write,
+    weights=Layout(LLAMA, prefix="model."),
+    gguf=GGUF(architecture="qwen3", config=read_gguf, weights=Layout(GGUF_PLAIN)),
+)

@@ -1,0 +1,46 @@
+"""ViT (Dosovitskiy 2020): an encoder of patches, pre-norm, read at its class token."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from clearhead.config import HeadsConfig, LabelHeadConfig, TransformerConfig
+from clearhead.families.common import CLASSES, n_labels, write_labels
+from clearhead.families.family import Family, Reader
+from clearhead.families.layouts import rows
+from clearhead.families.pictures import encoder_rows, read_encoder, read_pool, write_encoder, write_pool
+from clearhead.families.weights import Layout, Leading, Row
+
+CLASSIFIER, BARE = "ViTForImageClassification", "ViTModel"
+
+
+def read(r: Reader) -> TransformerConfig:
+    d_model, encoder = read_encoder(r, n_prefix=1)
+    if r.architecture == BARE:
+        heads = HeadsConfig(pool=read_pool(r, d_model))
+    else:
+        heads = HeadsConfig(labels=((CLASSES, LabelHeadConfig(n_labels=n_labels(r))),))
+    return TransformerConfig(d_model=d_model, encoder=encoder, heads=heads)
+
+
+def write(config: TransformerConfig) -> dict[str, Any]:
+    if config.heads.pool is not None:
+        return {**write_encoder(config), **write_pool(config), "architectures": [BARE]}
+    ((_, head),) = config.heads.labels
+    return {**write_encoder(config), **write_labels(head.n_labels)}
+
+
+PREFIX = "vit."
+WEIGHTS = (
+    *encoder_rows(PREFIX, Row(f"{PREFIX}embeddings.cls_token", "embed.prefix", Leading(1))),
+    *rows("", {"classifier": f"labels.{CLASSES}"}, ours=""),
+)
+
+FAMILY = Family(
+    model_type="vit",
+    architectures=(CLASSIFIER, BARE),
+    config=read,
+    to_hf=write,
+    weights=Layout(WEIGHTS, prefix=PREFIX),
+    ignores=frozenset(("encoder_stride", "pooler_output_size", "pooler_act")),
+)

@@ -1,0 +1,50 @@
+"""Tiny GPT-NeoXs: parallel and not, with more or less of each head rotated."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+from tests.tiny import Tiny, lively
+
+
+def make(**changes: Any) -> nn.Module:
+    """A tiny GPT-NeoX."""
+    from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
+
+    config = {
+        "vocab_size": 99,
+        "hidden_size": 64,
+        "intermediate_size": 112,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "max_position_embeddings": 64,
+        **changes,
+    }
+    return lively(GPTNeoXForCausalLM(GPTNeoXConfig(**config)))
+
+
+TINY = Tiny(
+    family="gpt_neox",
+    make=make,
+    configs={
+        "parallel": {},
+        "one_after_the_other": {
+            "use_parallel_residual": False,
+            "attention_bias": False,
+            "tie_word_embeddings": True,
+            "layer_norm_eps": 1e-3,
+            "hidden_act": "relu",
+            "rope_parameters": {"rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 1.0},
+        },
+        "scaled": {
+            "rope_parameters": {
+                "rope_type": "linear",
+                "factor": 3.0,
+                "rope_theta": 500.0,
+                "partial_rotary_factor": 0.5,
+            },
+        },
+    },
+)

@@ -1,0 +1,44 @@
+"""Tiny Qwen 3s: heads wider than the stream, with windows and without."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+from tests.tiny import Tiny, lively
+
+
+def make(**changes: Any) -> nn.Module:
+    """A tiny Qwen 3."""
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    config = {
+        "vocab_size": 99,
+        "hidden_size": 64,
+        "intermediate_size": 88,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 24,
+        "max_position_embeddings": 64,
+        **changes,
+    }
+    return lively(Qwen3ForCausalLM(Qwen3Config(**config)))
+
+
+TINY = Tiny(
+    family="qwen3",
+    make=make,
+    configs={
+        "wide_heads": {},
+        "windows_biased_tied": {
+            "use_sliding_window": True,
+            "sliding_window": 5,
+            "max_window_layers": 1,
+            "attention_bias": True,
+            "tie_word_embeddings": True,
+            "rms_norm_eps": 1e-3,
+        },
+    },
+)
