@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from clearhead.checkpoints.load import load, save
     from clearhead.errors import ClearheadError
     from clearhead.generation import generate, stream
+    from clearhead.generation.embed import embed
+    from clearhead.lens.contacts import contacts
     from clearhead.lens.edit import edit
     from clearhead.lens.record import look
     from clearhead.model.transformer import Transformer
@@ -23,12 +25,14 @@ _HOMES = {
     "save": "clearhead.checkpoints.load",
     "generate": "clearhead.generation",
     "stream": "clearhead.generation",
+    "embed": "clearhead.generation.embed",
+    "contacts": "clearhead.lens.contacts",
     "look": "clearhead.lens.record",
     "edit": "clearhead.lens.edit",
     "Transformer": "clearhead.model.transformer",
     "ClearheadError": "clearhead.errors",
 }
-__all__ = ["ClearheadError", "Transformer", "edit", "generate", "load", "look", "save", "stream"]
+__all__ = ["ClearheadError", "Transformer", "contacts", "edit", "embed", "generate", "load", "look", "save", "stream"]
 
 
 def __getattr__(name: str) -> Any:

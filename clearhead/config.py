@@ -129,6 +129,16 @@ class RotaryConfig:
         _check_positive(self, "base")
         _check(0 < self.fraction <= 1, f"RotaryConfig.fraction is {self.fraction}; it must be in (0, 1]")
 
+    def check_fits(self, d_head: int) -> None:
+        """Refuse a scaling by frequency that has another number of them than heads of `d_head` have."""
+        match self.scaling:
+            case LongRopeScaling(short=short, long=long):
+                n_pairs = int(d_head * self.fraction) // 2
+                _check(
+                    len(short) == len(long) == n_pairs,
+                    f"LongRoPE needs one divisor for each of {n_pairs} frequencies, not {len(short)} and {len(long)}",
+                )
+
     @property
     def depends_on_length(self) -> bool:
         """Whether the frequencies change as a text grows, which makes what was computed before stale."""
@@ -230,13 +240,8 @@ class AttentionConfig:
             self.n_heads % self.n_kv_heads == 0,
             f"{self.n_heads} query heads can't share {self.n_kv_heads} key-value heads; n_heads must be a multiple",
         )
-        match self.positions:
-            case RotaryConfig(fraction=fraction, scaling=LongRopeScaling(short=short, long=long)):
-                n_pairs = int(self.d_head * fraction) // 2
-                _check(
-                    len(short) == len(long) == n_pairs,
-                    f"LongRoPE needs one divisor for each of {n_pairs} frequencies, not {len(short)} and {len(long)}",
-                )
+        if isinstance(self.positions, RotaryConfig):
+            self.positions.check_fits(self.d_head)
 
 
 @record
@@ -268,6 +273,8 @@ class LatentAttentionConfig:
 
     def __post_init__(self) -> None:
         _check_positive(self, "n_heads")
+        _check(not self.positions.on_values, "latent attention makes values from what has no position: on_values=False")
+        self.positions.check_fits(self.widths.rope)
 
 
 @record
@@ -559,6 +566,9 @@ class HeadsConfig:
             self.pool is not None or all(head.at != "pool" for _, head in self.labels),
             "a label head reads the pooled vector, and there is no pool",
         )
+        averaged = {(head.n_labels, head.at == "every") for _, head in self.labels} if self.average_labels else {()}
+        _check(len(averaged) == 1, "averaged label heads must have the same labels, and all read every token or none")
+        _check(bool(self.labels) or not self.average_labels, "there are no labels to average")
 
 
 @record
@@ -635,6 +645,11 @@ class TransformerConfig:
         return front.vocab_size
 
 
+def _pooled_width(config: TransformerConfig) -> int | None:
+    pool = config.heads.pool
+    return None if pool is None else config.d_model if pool.transform is None else pool.transform.width
+
+
 @record
 class TwoTowersConfig:
     """Two encoders that put texts and pictures into one space (Radford 2021, CLIP). Each pools to the same width."""
@@ -643,6 +658,13 @@ class TwoTowersConfig:
     image: TransformerConfig
     logit_scale: float = 2.6592
     """The logarithm of what cosines are multiplied by, before training."""
+
+    def __post_init__(self) -> None:
+        text, image = (_pooled_width(tower) for tower in (self.text, self.image))
+        _check(
+            text == image is not None,
+            f"the towers pool to vectors of {text} and {image} numbers; both need a pool, of one width",
+        )
 
     @property
     def vocab_size(self) -> int:

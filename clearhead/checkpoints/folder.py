@@ -22,6 +22,8 @@ SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 PICKLE, PICKLE_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
 SIDECARS = ("*.json", "*.txt", "*.model", "*.jinja", "*.tiktoken")
 """What is carried along on saving, byte for byte: all that is neither weights nor config.json."""
+POOLING = "*_Pooling/config.json"
+"""How a sentence encoder makes one vector of many; its modules.json names the folder."""
 
 
 class SafetensorsFolder(Checkpoint):
@@ -113,7 +115,8 @@ def read_json(path: Path) -> dict[str, Any]:
 def sidecar_files(folder: Path) -> dict[str, Path]:
     """The tokenizer's and other small files of a folder, by name."""
     found = sorted(path for pattern in SIDECARS for path in folder.glob(pattern) if path.is_file())
-    return {path.name: path for path in found if path.name != "config.json" and not is_weights(path.name)}
+    files = {path.name: path for path in found if path.name != "config.json" and not is_weights(path.name)}
+    return files | {path.relative_to(folder).as_posix(): path for path in sorted(folder.glob(POOLING))}
 
 
 def is_weights(name: str) -> bool:

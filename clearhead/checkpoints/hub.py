@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from clearhead.checkpoints.folder import INDEX, PICKLE, PICKLE_INDEX, SIDECARS, SINGLE
+from clearhead.checkpoints.folder import INDEX, PICKLE, PICKLE_INDEX, POOLING, SIDECARS, SINGLE
 from clearhead.errors import ClearheadError
 
 WORD = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
@@ -39,15 +39,19 @@ def hub_path(source: str, revision: str | None = None, token: str | None = None)
         folder = _snapshot(source, [*SIDECARS, *PICKLED], revision, token)
     if not any((folder / name).exists() for name in (SINGLE, INDEX, PICKLE, PICKLE_INDEX)):
         raise ClearheadError(f"{source} has no safetensors or PyTorch weights{_ggufs(source, revision, token)}")
+    if (folder / "modules.json").exists():
+        _snapshot(source, [POOLING], revision, token, ignored=None)
     return folder
 
 
-def _snapshot(repo: str, patterns: list[str], revision: str | None, token: str | None) -> Path:
+def _snapshot(
+    repo: str, patterns: list[str], revision: str | None, token: str | None, ignored: str | None = "*/*"
+) -> Path:
     from huggingface_hub import snapshot_download
 
     try:
         # The weights of other libraries lie in subfolders.
-        path = snapshot_download(repo, revision=revision, token=token, allow_patterns=patterns, ignore_patterns="*/*")
+        path = snapshot_download(repo, revision=revision, token=token, allow_patterns=patterns, ignore_patterns=ignored)
     except Exception as problem:
         raise _translate(problem, repo, revision) from problem
     return Path(path)

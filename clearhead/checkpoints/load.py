@@ -73,6 +73,8 @@ def blueprint(
         raw = checkpoint.config if architecture is None else {**checkpoint.config, "architectures": [architecture]}
         config_file = str(Path(checkpoint.where) / "config.json")
         family = family_of(raw, config_file)
+        if family.told is not None and not new_head:
+            raw = {**raw, **family.told(raw, shapes)}
         layout = family.weights.suiting(shapes)
     config = family.read(raw, config_file)
     if rope is not None:
@@ -188,16 +190,19 @@ def _fill(model: Transformer, wanted: Plan, checkpoint: Checkpoint, dtype: torch
     """Read every tensor into its place, one at a time."""
     owners = _owners(model)
 
-    def place(name: str) -> Tensor:
+    def place(name: str, file: str | None = None) -> Tensor:
         """Real memory for a parameter that so far has only a shape, in every module that shares it."""
-        old = model.get_parameter(name)
-        parameter = nn.Parameter(torch.empty(old.shape, dtype=dtype, device=device))
+        old, kind = model.get_parameter(name), dtype
+        stored = checkpoint.tensors[file].dtype if file is not None else dtype
+        if isinstance(stored, torch.dtype) and any(leaf in getattr(m, "wide", ()) for m, leaf in owners[id(old)]):
+            kind = torch.promote_types(dtype, stored)
+        parameter = nn.Parameter(torch.empty(old.shape, dtype=kind, device=device), old.requires_grad)
         for owner, leaf in owners[id(old)]:
             setattr(owner, leaf, parameter)
         return parameter.data
 
     # All places first: made between the reads, they would pin the holes that the reads leave in the heap.
-    all_places = [[place(name) for name in match.parameters] for match in wanted.matches]
+    all_places = [[place(name, match.files[0]) for name in match.parameters] for match in wanted.matches]
     new = [place(name) for name in wanted.new]
     if new:
         initialise(model, only=frozenset(wanted.new))
@@ -236,7 +241,7 @@ def _tokenizer(checkpoint: Checkpoint, model: Transformer) -> Tokenizer | None:
         if "tokenizer.ggml.tokens" not in checkpoint.config:
             return None
         tokenizer = Tokenizer.from_gguf(checkpoint.config, where=checkpoint.where)
-    elif {"tokenizer.json", "vocab.json", "tokenizer.model"} & set(checkpoint.sidecar_files):
+    elif {"tokenizer.json", "vocab.json", "vocab.txt", "tokenizer.model"} & set(checkpoint.sidecar_files):
         tokenizer = Tokenizer.from_folder(Path(next(iter(checkpoint.sidecar_files.values()))).parent)
     else:
         return None

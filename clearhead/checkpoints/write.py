@@ -19,10 +19,11 @@ from torch import Tensor
 from clearhead.checkpoints.folder import INDEX, SINGLE
 from clearhead.errors import ClearheadError
 
+CONFIG = "config.json"
 SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
 BESIDE_WEIGHTS = frozenset(
     "tokenizer.json tokenizer_config.json special_tokens_map.json added_tokens.json vocab.json merges.txt "
-    "tokenizer.model generation_config.json chat_template.jinja".split()
+    "tokenizer.model vocab.txt generation_config.json chat_template.jinja".split()
 )
 """Files that are read as part of a model."""
 MAX_SHARD_BYTES = 5 * 10**9
@@ -110,6 +111,7 @@ def _save(tensors: dict[str, Tensor], path: Path) -> None:
 
 
 def _write_sidecar(path: Path, content: Path | bytes) -> None:
+    path.parent.mkdir(exist_ok=True)
     if isinstance(content, bytes):
         path.write_bytes(content)
     else:
@@ -117,7 +119,8 @@ def _write_sidecar(path: Path, content: Path | bytes) -> None:
 
 
 def _plain(name: str) -> str:
-    if Path(name).name != name or name in ("", ".", "..", "config.json"):
+    parts = name.split("/")
+    if len(parts) > 2 or any(Path(part).name != part or part in ("", ".", "..") for part in parts) or name == CONFIG:
         raise ClearheadError(f"{name!r} can't be the name of a file saved beside the weights")
     return name
 
@@ -126,8 +129,9 @@ def _put_in_place(temporary: Path, folder: Path, weights: set[str]) -> None:
     if not folder.exists():
         temporary.rename(folder)
         return
-    names = sorted(path.name for path in temporary.iterdir())
-    for name in sorted(names, key=lambda name: (name == "config.json", name not in weights, name == INDEX)):
+    names = sorted(path.relative_to(temporary).as_posix() for path in temporary.rglob("*") if path.is_file())
+    for name in sorted(names, key=lambda name: (name == CONFIG, name not in weights, name == INDEX)):
+        (folder / name).parent.mkdir(exist_ok=True)
         (temporary / name).replace(folder / name)
     # What the old model had and the new one does not replace would be read as the new one's.
     for path in folder.iterdir():

@@ -19,7 +19,9 @@ VERBS = {
     "chat": "hold a conversation with a model that was made for it",
     "look": "show where a model looks, and what it thinks comes next",
     "inspect": "list a model's parts, sizes, positions, masks and memory, without loading its weights",
+    "embed": "turn every line of a file into a vector, and find the lines nearest to a text",
     "convert": "write a model as a folder in the Hub's layout",
+    "families": "list the published architectures that can be loaded",
 }
 
 SOURCES = """\

@@ -6,8 +6,9 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clearhead.errors import ClearheadError, UsageError
@@ -32,6 +33,37 @@ def _stdin() -> str:
         return sys.stdin.buffer.read().decode("utf-8").removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError as error:
         raise ClearheadError(f"standard input is not UTF-8 text (byte {error.start}); convert it first") from None
+
+
+def read_lines(name: str) -> list[str]:
+    """The lines of a text file, or of standard input for "-". A newline at the end begins no line."""
+    if name == "-":
+        text = _stdin()
+    else:
+        try:
+            text = Path(name).expanduser().read_bytes().decode("utf-8-sig").removesuffix("\n")
+        except UnicodeDecodeError as error:
+            raise ClearheadError(f"{name} is not UTF-8 text (byte {error.start}); convert it first") from None
+        except OSError as error:
+            raise ClearheadError(f"{name} can't be read: {error.strerror}") from None
+    lines = [line.removesuffix("\r") for line in text.split("\n")]
+    if not any(line.strip() for line in lines):
+        raise ClearheadError(f"{'standard input' if name == '-' else name} has no text in it; give at least one line")
+    return lines
+
+
+@contextmanager
+def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A bar on standard error, when a person is watching; what it gives is told how many more are done."""
+    if not sys.stderr.isatty():
+        yield lambda done: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda done: bar.advance(task, done)
 
 
 @contextmanager
@@ -69,12 +101,15 @@ def import_torch() -> None:
 
 def load(source: str, how: Loading) -> Transformer:
     """The model, with a spinner while torch starts and the weights are read."""
+    from clearhead.cli.options import rope_scaling
+
     with busy(f"loading {source}"):
         import_torch()
         import clearhead
 
         _check_device(how.device)
-        model: Transformer = clearhead.load(source, dtype=how.dtype, device=how.device)
+        rope: dict[str, Any] = {} if how.rope is None else {"rope": rope_scaling(how.rope)}
+        model: Transformer = clearhead.load(source, dtype=how.dtype, device=how.device, **rope)
     return model
 
 

@@ -10,7 +10,7 @@ from typing import Annotated
 import tyro
 from tyro.conf import Positional
 
-from clearhead.cli.options import Dtype, Loading, Source
+from clearhead.cli.options import Dtype, Loading, OptionalInt, Source
 from clearhead.errors import ClearheadError
 
 
@@ -22,6 +22,9 @@ class Options:
     """Where to write config.json, the weights and the tokenizer's files. It must be new, or empty."""
     dtype: Dtype = None
     """What the weights are turned into; as the file has them when not given."""
+    kv_heads: OptionalInt = None
+    """Make so many key-value heads, each the mean of a group of the model's: 1 is multi-query attention. The model is
+    worse for it until it is trained on."""
     json: bool = False
     """Print what was written as JSON."""
 
@@ -36,6 +39,10 @@ def run(options: Options) -> None:
 
     import clearhead
 
+    if options.kv_heads is not None:
+        from clearhead.model.kv_heads import grouped
+
+        model = grouped(model, options.kv_heads)
     with console.busy(f"writing {folder}"):
         clearhead.save(model, folder)
     files = {path.name: path.stat().st_size for path in sorted(folder.iterdir())}

@@ -10,7 +10,7 @@ from clearhead.cli.options import Source
 
 if TYPE_CHECKING:
     from clearhead.checkpoints import Checkpoint
-    from clearhead.config import TransformerConfig
+    from clearhead.config import TransformerConfig, TwoTowersConfig
     from clearhead.model.describe import Description
 
 
@@ -51,7 +51,8 @@ def collect(source: str) -> dict[str, Any]:
             "facts": description.facts,
             "parameters": description.n_parameters,
             "stored": stored(checkpoint),
-            "layers": [line.split(": ", 1)[1] for line in description.layers],
+            "unused": plan.plan.unused,
+            "layers": description.layers,
             "parts": parts(description),
             "memory": memory(plan.model.config, description),
             "config": asdict(plan.model.config),
@@ -73,41 +74,53 @@ def parts(description: Description) -> list[dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for part in description.parts:
         words = part.path.split(".")
-        in_layer = words[0] == "layers" and len(words) > 2
-        path = ".".join(words[2:]) if in_layer else part.path
+        at = words.index("layers") if "layers" in words else -1
+        in_layer = at >= 0 and len(words) > at + 2
+        path = ".".join(words[:at] + words[at + 2 :]) if in_layer else part.path
         row: dict[str, Any]
         row = {"path": path, "layers": [], "kind": part.kind, "shapes": part.shapes, "parameters": part.n_parameters}
         row = found.setdefault(f"{in_layer} {path} {part.shapes}", row)
         if in_layer:
-            row["layers"].append(int(words[1]))
+            row["layers"].append(int(words[at + 1]))
     return list(found.values())
 
 
-def memory(config: TransformerConfig, description: Description) -> dict[str, dict[str, int]]:
+def memory(config: TransformerConfig | TwoTowersConfig, description: Description) -> dict[str, dict[str, int]]:
     """Bytes: of the weights by dtype, and of what is kept of the text read so far, per token and of a full context."""
+    from clearhead.config import TransformerConfig
+
     sizes = {"float32": 4, "bfloat16": 2, "float16": 2}
-    found = {
-        name: {"weights": description.n_parameters * size, "state of one token": kept_numbers(config, 1) * size}
-        for name, size in sizes.items()
-    }
-    if config.context is not None:
-        for name, size in sizes.items():
+    found = {name: {"weights": description.n_parameters * size} for name, size in sizes.items()}
+    if not isinstance(config, TransformerConfig) or config.decoder is None:
+        return found
+    for name, size in sizes.items():
+        found[name]["state of one token"] = kept_numbers(config, 1) * size
+        if config.context is not None:
             found[name][f"state of {config.context:,} tokens"] = kept_numbers(config, config.context) * size
     return found
 
 
 def kept_numbers(config: TransformerConfig, n_tokens: int) -> int:
-    """Keys and values that decoding keeps of one text; a layer with a window keeps no more than the window."""
-    from clearhead.config import AttentionConfig
+    """Numbers that decoding keeps of one text of so many tokens, a source that it looks at apart."""
+    assert config.decoder is not None
+    return sum(_kept(block.mixer.op, n_tokens) for block in config.decoder.blocks)
 
-    if config.decoder is None:
-        return 0
-    ops = [block.mixer.op for block in config.decoder.blocks]
-    return sum(
-        2 * op.n_kv_heads * op.d_head * min(n_tokens, op.mask.window or n_tokens)
-        for op in ops
-        if isinstance(op, AttentionConfig)
-    )
+
+def _kept(op: object, n_tokens: int) -> int:
+    """Of one layer: a window keeps no more than the window, and a scan a state of one size."""
+    from clearhead.config import AttentionConfig, LatentAttentionConfig, Mamba2Config, MambaConfig
+
+    match op:
+        case AttentionConfig():
+            return 2 * op.n_kv_heads * op.d_head * min(n_tokens, op.mask.window or n_tokens)
+        case LatentAttentionConfig(widths=widths):
+            return (widths.kv + widths.rope) * n_tokens
+        case MambaConfig():
+            return op.d_inner * (op.d_state + op.conv.width - 1)
+        case Mamba2Config():
+            channels = op.n_heads * op.d_head + 2 * op.n_groups * op.d_state
+            return op.n_heads * op.d_head * op.d_state + channels * (op.conv.width - 1)
+    raise AssertionError(op)
 
 
 # ---- as text
@@ -117,8 +130,9 @@ def tables(found: dict[str, Any]) -> Iterator[str]:
     """The lines that a person reads."""
     yield from columns([(name, str(value)) for name, value in summary(found)])
     yield ""
-    yield from columns([("layers", "what each of them is"), *grouped(found["layers"])])
-    yield ""
+    for stack, layers in found["layers"].items():
+        yield from columns([(stack, "what each of them is"), *grouped(layers)])
+        yield ""
     rows = [("part", "layers", "parameters", "shapes")]
     for part in found["parts"]:
         shapes = ", ".join(f"{name} {' x '.join(map(str, shape))}" for name, shape in part["shapes"].items())
@@ -136,6 +150,13 @@ def summary(found: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     yield "family", found["family"]
     yield from found["facts"].items()
     yield "parameters", f"{found['parameters']:,}"
+    if found["unused"]:
+        yield (
+            "unused",
+            f"{len(found['unused'])} tensors of heads that this config does not ask for: "
+            + ", ".join(found["unused"][:4])
+            + (", ..." if len(found["unused"]) > 4 else ""),
+        )
     yield "stored as", ", ".join(f"{dtype} ({row['tensors']} tensors)" for dtype, row in found["stored"].items())
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union
 
 import tyro
 from tyro.conf import Positional, arg
+
+from clearhead.errors import UsageError
 
 T = TypeVar("T")
 
@@ -72,6 +75,28 @@ class Loading:
     """What the weights are turned into; as the file has them when not given."""
     device: str = "cpu"
     """Where the model runs, as torch names it."""
+    rope: OptionalText = None
+    """Stretch rotary positions for a longer text: yarn:4 (or linear:4, dynamic:4), yarn:4:8192 where the model was
+    trained on 8,192 tokens, or JSON as in a config's rope_scaling."""
+
+
+def rope_scaling(text: str) -> dict[str, Any]:
+    """The scaling that KIND:FACTOR, KIND:FACTOR:TRAINED or a JSON object asks for, in the words of configs."""
+    if text.lstrip().startswith("{"):
+        try:
+            parsed: dict[str, Any] = json.loads(text)
+        except ValueError as error:
+            raise UsageError(f"--rope: not JSON ({error})") from None
+        return parsed
+    kind, *numbers = text.split(":")
+    try:
+        scaling: dict[str, Any] = {"rope_type": kind, "factor": float(numbers[0])}
+        if numbers[1:]:
+            (trained,) = numbers[1:]
+            scaling["original_max_position_embeddings"] = int(trained)
+    except (ValueError, IndexError):
+        raise UsageError(f"--rope is {text!r}; give KIND:FACTOR, as in yarn:4, or a JSON object") from None
+    return scaling
 
 
 def given(*options: Sampling | Ending) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from clearhead.config import HeadsConfig, LearnedPositions, StackConfig, Transfo
 from clearhead.errors import ClearheadError
 from clearhead.families import encoders as e
 from clearhead.families.bert import DEFAULTS
-from clearhead.families.common import ACTIVATION_NAMES, CLASSES, SPAN, a
+from clearhead.families.common import ACTIVATION_NAMES, CLASSES, CLASSIFY, SPAN, TAG, a
 from clearhead.families.family import Family, Reader
 from clearhead.families.layouts import rows
 from clearhead.families.weights import Config, Layout, Numbers
@@ -59,7 +59,7 @@ def read_heads(r: Reader, width: int) -> HeadsConfig:
     return e.read_heads(r, tokens, classes, tags, pool=e.read_pool(r), follows=dropout)
 
 
-DROPS = (e.CLASSIFY, e.TAG, e.PRETRAIN)
+DROPS = (CLASSIFY, TAG, e.PRETRAIN)
 
 
 def write(config: TransformerConfig) -> dict[str, Any]:
@@ -127,11 +127,10 @@ FAMILY = Family(
     ),
     config=read,
     to_hf=write,
-    weights=Layout(
-        WEIGHTS, skips=e.old_buffers("albert."), prefix="albert.", legacy=e.OLD_NORMS, numbers=in_groups
-    ),
+    weights=Layout(WEIGHTS, skips=e.old_buffers("albert."), prefix="albert.", legacy=e.OLD_NORMS, numbers=in_groups),
     ignores=frozenset(
         "position_embedding_type gradient_checkpointing classifier_dropout_prob down_scale_factor gap_size "
         "net_structure_type num_memory_blocks".split()
     ),
+    told=e.pool_or_not,
 )

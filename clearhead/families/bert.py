@@ -48,9 +48,7 @@ def read_heads(r: Reader) -> HeadsConfig:
         heads = tuple((name, LabelHeadConfig(n_labels=n, at="pool")) for name, n in ANTIBODY_LABELS)
         return HeadsConfig(tokens=tokens, pool=pool, labels=heads)
     dropout = e.read_label_dropout(r) if e.classifies(r) else 0.0
-    return e.read_heads(
-        r, tokens, e.labels(r, "pool", dropout), (CLASSES, e.labels(r, "every", dropout)), pool=pool
-    )
+    return e.read_heads(r, tokens, e.labels(r, "pool", dropout), (CLASSES, e.labels(r, "every", dropout)), pool=pool)
 
 
 def write(config: TransformerConfig) -> dict[str, Any]:
@@ -90,4 +88,5 @@ FAMILY = Family(
     to_hf=write,
     weights=Layout(WEIGHTS, skips=e.old_buffers("bert."), prefix="bert.", legacy=e.OLD_NORMS),
     ignores=frozenset("position_embedding_type gradient_checkpointing classifier_dropout".split()),
+    told=e.pool_or_not,
 )

@@ -38,7 +38,8 @@ IGNORED_INSIDE = CARRIED | frozenset("projection_dim initializer_factor dropout 
 
 def inner(r: Reader, name: str) -> Reader:
     """The config of one tower. Where an old file has it twice, `_dict` is the one that counts."""
-    return Reader(r.raw.get(f"{name}_dict") or r.get(name, {}), f"{r.where}: {name}")
+    said = r.inner(name)
+    return Reader(r.raw.get(f"{name}_dict") or (said.raw if said is not None else {}), f"{r.where}: {name}")
 
 
 def read_tower(r: Reader, embed: EmbedConfig, pool: PoolConfig, kind: Any, like: Mapping[str, int]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from clearhead.config import (
     BiasConfig,
     BlockConfig,
     EmbedConfig,
+    ExpertsConfig,
     FeedForwardConfig,
     MaskConfig,
     NormConfig,
@@ -66,7 +67,7 @@ def read_feed_forward(r: Reader, activation: str = "hidden_act") -> FeedForwardC
 
 
 def pre_norm(
-    attention: AttentionConfig, feed_forward: FeedForwardConfig, norm: NormConfig, dropout: float = 0.0
+    attention: AttentionConfig, feed_forward: FeedForwardConfig | ExpertsConfig, norm: NormConfig, dropout: float = 0.0
 ) -> BlockConfig:
     """The block of Llama: a norm before each of the two."""
     return BlockConfig(

@@ -5,6 +5,7 @@ What absent keys mean is the family's own: it tells the reader first (`Reader.as
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from clearhead.config import (
@@ -45,7 +46,7 @@ from clearhead.families.common import (
 )
 from clearhead.families.family import Reader
 from clearhead.families.layouts import rows
-from clearhead.families.weights import Layout, Row, Tied
+from clearhead.families.weights import Row, Tied
 
 TAGS, NEXT = "tags", "next"
 """Our names for scores of a label for every token, and of whether a second text follows the first."""
@@ -199,9 +200,7 @@ def read_heads(
         return HeadsConfig(labels=((SPAN, LabelHeadConfig(n_labels=2, at="every", dropout=answers)),))
     if named.endswith((PRETRAIN, JUDGE_NEXT)):
         following = LabelHeadConfig(n_labels=2, at="pool", dropout=follows)
-        return HeadsConfig(
-            tokens=tokens if named.endswith(PRETRAIN) else None, pool=pool, labels=((NEXT, following),)
-        )
+        return HeadsConfig(tokens=tokens if named.endswith(PRETRAIN) else None, pool=pool, labels=((NEXT, following),))
     return HeadsConfig(pool=pool if pool is not None and r.get("add_pooling_layer", True) else None)
 
 
@@ -221,7 +220,9 @@ def classifies(r: Reader) -> bool:
     return r.architecture.endswith((CLASSIFY, TAG))
 
 
-def write_heads(config: TransformerConfig, stem: str, *, pools: bool = False, causal: str = "ForCausalLM") -> dict[str, Any]:
+def write_heads(
+    config: TransformerConfig, stem: str, *, pools: bool = False, causal: str = "ForCausalLM"
+) -> dict[str, Any]:
     """The class that has these heads, and what its config says of them. `pools`: the bare model ends in a pool."""
     heads = config.heads
     tied = {"tie_word_embeddings": heads.tokens is None or heads.tokens.tie}
@@ -280,6 +281,13 @@ def token_head_rows(prefix: str, dense: str, norm: str) -> tuple[Row, ...]:
     )
 
 
+def pool_or_not(raw: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+    """A bare model may have been saved without its pool, which the config does not say."""
+    named = (raw.get("architectures") or ["Model"])[0]
+    pooled = any("pooler." in name for name in names) or not named.endswith("Model") or named.endswith(TEXT)
+    return {} if pooled else {"add_pooling_layer": False}
+
+
 def old_buffers(prefix: str) -> tuple[str, ...]:
     return (f"{prefix}embeddings.position_ids", f"{prefix}embeddings.token_type_ids")
 
@@ -289,4 +297,3 @@ CLASSIFIER_OF_ROBERTA = (
     *rows("", {"classifier": f"labels.{TAGS}", "qa_outputs": f"labels.{SPAN}"}, ours=""),
 )
 """A classifier with a transform of its own, and one of every token that has none."""
-

@@ -47,7 +47,7 @@ def read(r: Reader) -> TransformerConfig:
     pad = r.get("pad_token_id", 1)
     stack = StackConfig(
         embed=EmbedConfig(
-            front=TokensConfig(vocab_size=r.need("vocab_size"), mask_dropout=dropped, zero_padding=True),
+            front=TokensConfig(vocab_size=r.get("vocab_size", 33), mask_dropout=dropped, zero_padding=True),
             positions=LearnedPositions(n=n, pad_id=pad) if rotary is None else None,
             norm=norm if r.get("emb_layer_norm_before", False) else None,
         ),
@@ -128,4 +128,5 @@ FAMILY = Family(
         legacy={"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"},
     ),
     ignores=frozenset("hidden_act rope_theta esmfold_config vocab_list gradient_checkpointing".split()),
+    told=e.pool_or_not,
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -162,12 +162,15 @@ class Family:
 
     model_type: str
     architectures: tuple[str, ...]
-    config: Callable[[Reader], TransformerConfig]
-    to_hf: Callable[[TransformerConfig], dict[str, Any]]
+    config: Callable[[Reader], Any]
+    """A TransformerConfig, or a TwoTowersConfig."""
+    to_hf: Callable[[Any], dict[str, Any]]
     weights: Layout
     ignores: frozenset[str] = frozenset()
     """Keys that say nothing about the numbers, beside those of every family."""
     gguf: GGUF | None = None
+    told: Callable[[Mapping[str, Any], Collection[str]], dict[str, Any]] | None = None
+    """What the names of a file's tensors add to the config beside it, where the config alone does not say it."""
 
     def read(self, raw: Mapping[str, Any], where: str) -> TransformerConfig:
         """The config of a model of this family, from its published config.

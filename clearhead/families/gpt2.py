@@ -23,6 +23,7 @@ from clearhead.families.common import (
     ACTIVATION_NAMES,
     ANSWER,
     CLASSIFY,
+    TAG,
     a,
     published_activation,
     read_heads,
@@ -31,10 +32,10 @@ from clearhead.families.common import (
     write_ids,
 )
 from clearhead.families.family import GGUF, Family, GGUFFile, Reader
-from clearhead.families.layouts import BLOCK, GGUF_EMBEDDING, GGUF_PRE_NORMS, LABELS, QKV, TIED, fused, rows
+from clearhead.families.layouts import BLOCK, GGUF_EMBEDDING, GGUF_PRE_NORMS, LABELS_BY_CLASS, QKV, TIED, fused, rows
 from clearhead.families.weights import Layout, Row, Transpose
 
-ARCHITECTURES = ("GPT2LMHeadModel", "GPT2Model", f"GPT2{CLASSIFY}", f"GPT2{ANSWER}")
+ARCHITECTURES = ("GPT2LMHeadModel", "GPT2Model", *(f"GPT2{task}" for task in (CLASSIFY, TAG, ANSWER)))
 
 
 def read(r: Reader) -> TransformerConfig:
@@ -118,7 +119,7 @@ WEIGHTS = (
     *rows(LAYER, {"mlp.c_fc": "ffn.up_proj", "mlp.c_proj": "ffn.down_proj"}, Transpose),
     *rows("transformer.", {"ln_f": "norm"}, ours=""),
     Row("lm_head.weight", "head.weight", TIED),
-    *LABELS,
+    *LABELS_BY_CLASS,
 )
 
 GGUF_WEIGHTS = (

@@ -1,4 +1,4 @@
-"""GPT-NeoX and Pythia (Black 2022; Biderman 2023): both halves of a block read the same x; a quarter of a head turns."""
+"""GPT-NeoX and Pythia (Black 2022; Biderman 2023): halves of a block read the same x; a quarter of a head turns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from clearhead.config import (
     SublayerConfig,
     TransformerConfig,
 )
-from clearhead.families.common import ACTIVATION_NAMES, ANSWER, CLASSIFY, a, write_heads, write_ids
+from clearhead.families.common import ACTIVATION_NAMES, ANSWER, CLASSIFY, TAG, a, write_heads, write_ids
 from clearhead.families.decoders import (
     architectures,
     attention_of,
@@ -24,11 +24,11 @@ from clearhead.families.decoders import (
     write_feed_forward,
 )
 from clearhead.families.family import Family, Reader
-from clearhead.families.layouts import LABELS, QKV, TIED, fused, rows
+from clearhead.families.layouts import LABELS_BY_CLASS, QKV, TIED, fused, rows
 from clearhead.families.rope import read_rotary, write_rotary
 from clearhead.families.weights import Layout, PerHead, Row
 
-ARCHITECTURES = architectures("GPTNeoX", CLASSIFY, ANSWER)
+ARCHITECTURES = architectures("GPTNeoX", CLASSIFY, TAG, ANSWER)
 
 
 def read(r: Reader) -> TransformerConfig:
@@ -91,7 +91,7 @@ WEIGHTS = (
     *fused(f"{LAYER}attention.query_key_value", tuple(f"mixer.{name}" for name in QKV), PerHead()),
     *rows("gpt_neox.", {"final_layer_norm": "norm"}, ours=""),
     Row("embed_out.weight", "head.weight", TIED),
-    *LABELS,
+    *LABELS_BY_CLASS,
 )
 # The masks and rotary tables of older files.
 BUFFERS = ("attention.bias", "attention.masked_bias", "attention.rotary_emb.inv_freq")

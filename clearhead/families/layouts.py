@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from clearhead.families.common import CLASSES, SPAN
 from clearhead.families.family import GGUFFile, Reader
-from clearhead.families.weights import Concat, Op, RopeOrder, Row, Same, Shift, Tied
+from clearhead.families.weights import Concat, Op, RopeOrder, Row, Same, Shift, Stack, Tied
 
 KINDS = ("weight", "bias")
 QKV = ("q_proj", "k_proj", "v_proj")
@@ -22,6 +23,12 @@ def rows(theirs: str, names: Mapping[str, str], op: Op = SAME, ours: str = "laye
 def fused(theirs: str, parts: tuple[str, ...], op: Op | None = None, ours: str = "layers.{l}.") -> tuple[Row, ...]:
     """Rows of a tensor that holds several parameters, one after another if `op` says nothing else."""
     return tuple(Row(f"{theirs}.{k}", tuple(f"{ours}{part}.{k}" for part in parts), op or Concat()) for k in KINDS)
+
+
+def experts(theirs: str, gate: str, up: str, down: str) -> tuple[Row, ...]:
+    """Rows of experts' matrices, one tensor an expert: `theirs` counts them by `{e}`."""
+    parts = {gate: "gate", up: "up", down: "down"}
+    return tuple(Row(f"{theirs}.{k}.weight", f"layers.{{l}}.ffn.{part}_proj", Stack()) for k, part in parts.items())
 
 
 LAYER = "model.layers.{l}."
@@ -39,6 +46,37 @@ SANDWICH_NORMS = {
 LABELS = rows("", {"score": f"labels.{CLASSES}", "qa_outputs": f"labels.{SPAN}"}, ours="")
 ENDS = (Row("model.norm.weight", "norm.weight"), Row("lm_head.weight", "head.weight", TIED), *LABELS)
 """The last norm and the heads."""
+
+
+def answers(config: Any) -> bool:
+    """Whether a model finds the spans that answer a question."""
+    return any(name == SPAN for name, _ in config.heads.labels)
+
+
+def tags(config: Any) -> bool:
+    """Whether a model labels every token."""
+    return any(name == CLASSES and head.at == "every" for name, head in config.heads.labels)
+
+
+def only(holds: Callable[[Any], bool], those: Iterable[Row]) -> tuple[Row, ...]:
+    """Rows of some models alone."""
+    return tuple(replace(row, when=holds) for row in those)
+
+
+def with_answers(those: Sequence[Row]) -> tuple[Row, ...]:
+    """Rows of a family whose class that answers questions calls its inner model `transformer`."""
+    inner = (row for row in those if row.file.startswith("model."))
+    renamed = (replace(row, file="transformer." + row.file.removeprefix("model.")) for row in inner)
+    own = only(lambda config: not answers(config), (row for row in those if row.file.startswith("model.")))
+    return (*own, *only(answers, renamed), *(row for row in those if not row.file.startswith("model.")))
+
+
+LABELS_BY_CLASS = (
+    *rows("", {"qa_outputs": f"labels.{SPAN}"}, ours=""),
+    *only(lambda config: not tags(config), rows("", {"score": f"labels.{CLASSES}"}, ours="")),
+    *only(tags, rows("", {"classifier": f"labels.{CLASSES}"}, ours="")),
+)
+"""Label heads where the two kinds of classifiers call theirs by two names."""
 
 LLAMA = (*EMBEDDING, *rows(LAYER, PRE_NORMS | ATTENTION | FEED_FORWARD), *ENDS)
 """What most decoders have."""
@@ -121,7 +159,13 @@ def gguf_scaling(r: Reader) -> dict[str, Any] | None:
     """Rotary scaling as GGUF metadata has it."""
     kind = r.get("rope.scaling.type", "none")
     factor, trained = r.get("rope.scaling.factor"), r.get("rope.scaling.original_context_length")
+    betas = {name: r.get(f"rope.scaling.yarn_{name}") for name in ("beta_fast", "beta_slow")}
     r.get("rope.scaling.finetuned")
     if kind == "none":
         return None
-    return {"rope_type": kind, "factor": factor, "original_max_position_embeddings": trained}
+    return {
+        "rope_type": kind,
+        "factor": factor,
+        "original_max_position_embeddings": trained,
+        **({name: beta for name, beta in betas.items() if beta is not None} if kind == "yarn" else {}),
+    }

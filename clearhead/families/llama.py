@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from clearhead.config import FeedForwardConfig, NormConfig, SublayerConfig, TransformerConfig
-from clearhead.families.common import CLASSIFY, TAG, a
+from clearhead.families.common import ANSWER, CLASSIFY, TAG, a
 from clearhead.families.decoders import (
     architectures,
     attention_of,
@@ -18,10 +18,10 @@ from clearhead.families.decoders import (
     write_decoder,
 )
 from clearhead.families.family import GGUF, Family, GGUFFile, Reader
-from clearhead.families.layouts import GGUF_TURNED, LLAMA, OLD_ROTARY, read_gguf
+from clearhead.families.layouts import GGUF_TURNED, LLAMA, OLD_ROTARY, read_gguf, with_answers
 from clearhead.families.weights import Layout
 
-ARCHITECTURES = architectures("Llama", CLASSIFY, TAG)
+ARCHITECTURES = architectures("Llama", CLASSIFY, TAG, ANSWER)
 
 
 def read(r: Reader) -> TransformerConfig:
@@ -80,6 +80,6 @@ FAMILY = Family(
     architectures=ARCHITECTURES,
     config=read,
     to_hf=write,
-    weights=Layout(LLAMA, skips=OLD_ROTARY, prefix="model."),
+    weights=Layout(with_answers(LLAMA), skips=OLD_ROTARY, prefix="model."),
     gguf=GGUF(architecture="llama", config=from_gguf, weights=Layout(GGUF_TURNED, skips=("rope_freqs.weight",))),
 )

@@ -50,7 +50,8 @@ def read(r: Reader) -> TransformerConfig:
     e.check_carried(r, "position_embedding_type", "absolute")
     d_model, context = r.get("hidden_size", 768), r.get("max_position_embeddings", 8192)
     norm = NormConfig(kind="layer", eps=r.get("norm_eps", 1e-5), bias=r.get("norm_bias", False))
-    n_heads, bias, dropout = r.get("num_attention_heads", 12), r.get("attention_bias", False), r.get("attention_dropout", 0.0)
+    n_heads, bias = r.get("num_attention_heads", 12), r.get("attention_bias", False)
+    dropout = r.get("attention_dropout", 0.0)
     rotary = read_bases(r, context)
     masks = {FULL: MaskConfig(kind="full"), SLIDING: MaskConfig(kind="full", window=r.get("local_attention", 128) // 2)}
     feed_forward = FeedForwardConfig(

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from clearhead.config import BiasConfig, NormConfig, TransformerConfig
-from clearhead.families.common import CLASSIFY, TAG
+from clearhead.families.common import ANSWER, CLASSIFY, TAG
 from clearhead.families.decoders import (
     architectures,
     pre_norm,
@@ -18,10 +18,10 @@ from clearhead.families.decoders import (
     write_late_windows,
 )
 from clearhead.families.family import GGUF, Family, Reader
-from clearhead.families.layouts import GGUF_PLAIN, LLAMA, OLD_ROTARY, read_gguf
+from clearhead.families.layouts import GGUF_PLAIN, LLAMA, OLD_ROTARY, read_gguf, with_answers
 from clearhead.families.weights import Layout
 
-ARCHITECTURES = architectures("Qwen2", CLASSIFY, TAG)
+ARCHITECTURES = architectures("Qwen2", CLASSIFY, TAG, ANSWER)
 
 
 def read(r: Reader) -> TransformerConfig:
@@ -51,6 +51,6 @@ FAMILY = Family(
     architectures=ARCHITECTURES,
     config=read,
     to_hf=write,
-    weights=Layout(LLAMA, skips=OLD_ROTARY, prefix="model."),
+    weights=Layout(with_answers(LLAMA), skips=OLD_ROTARY, prefix="model."),
     gguf=GGUF(architecture="qwen2", config=read_gguf, weights=Layout(GGUF_PLAIN)),
 )

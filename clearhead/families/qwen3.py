@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from clearhead.config import NormConfig, QKNormConfig, TransformerConfig
-from clearhead.families.common import CLASSIFY, TAG
+from clearhead.families.common import ANSWER, CLASSIFY, TAG
 from clearhead.families.decoders import (
     architectures,
     attention_of,
@@ -20,10 +20,10 @@ from clearhead.families.decoders import (
     write_late_windows,
 )
 from clearhead.families.family import GGUF, Family, Reader
-from clearhead.families.layouts import GGUF_PLAIN, LLAMA, read_gguf
+from clearhead.families.layouts import GGUF_PLAIN, LLAMA, read_gguf, with_answers
 from clearhead.families.weights import Layout
 
-ARCHITECTURES = architectures("Qwen3", CLASSIFY, TAG)
+ARCHITECTURES = architectures("Qwen3", CLASSIFY, TAG, ANSWER)
 
 
 def read(r: Reader) -> TransformerConfig:
@@ -61,6 +61,6 @@ FAMILY = Family(
     architectures=ARCHITECTURES,
     config=read,
     to_hf=write,
-    weights=Layout(LLAMA, prefix="model."),
+    weights=Layout(with_answers(LLAMA), prefix="model."),
     gguf=GGUF(architecture="qwen3", config=read_gguf, weights=Layout(GGUF_PLAIN)),
 )

@@ -68,4 +68,5 @@ FAMILY = Family(
     to_hf=write,
     weights=Layout(WEIGHTS, skips=e.old_buffers("roberta."), prefix="roberta.", legacy=e.OLD_NORMS),
     ignores=frozenset("position_embedding_type gradient_checkpointing classifier_dropout".split()),
+    told=e.pool_or_not,
 )

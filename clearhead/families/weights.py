@@ -248,6 +248,12 @@ class Row:
     file: str
     parameters: str | tuple[str, ...]
     op: Op = Same()
+    when: Callable[[Any], bool] | None = None
+    """Of which configs' models this is a row; None: of all that have the parameters."""
+
+    def holds_in(self, config: Config) -> bool:
+        """Whether a model of this config has the row."""
+        return self.when is None or self.when(config)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -330,9 +336,10 @@ def check_bijection(rows: Sequence[Row], counts_alike: bool = True) -> None:
     """Refuse rows that name a tensor or a parameter twice: they could not be undone. One tensor may serve the heads of
     several tasks, since a model has that of one. `counts_alike`: both sides have the same numbers.
     """
-    files = [row.file for row in rows if not _is_head(row.names)]
-    files += {row.file for row in rows if _is_head(row.names)}
-    names = [name for row in rows for name in row.names]
+    always = [row for row in rows if row.when is None]
+    files = [row.file for row in always if not _is_head(row.names)]
+    files += {row.file for row in always if _is_head(row.names)}
+    names = [name for row in always for name in row.names]
     for kind, values in (("tensor", files), ("parameter", names)):
         twice = {value for value in values if values.count(value) > 1}
         if twice:
@@ -348,7 +355,7 @@ def expand(layout: Layout, parameters: Mapping[str, Shape], config: Config) -> l
     """The rows that this model has parameters for, layer by layer."""
     matches = []
     for row in layout.rows:
-        for numbers in _numbers(row.names[0], parameters):
+        for numbers in _numbers(row.names[0], parameters) if row.holds_in(config) else ():
             names = tuple(name.format(**numbers) for name in row.names)
             if not all(name in parameters for name in names):
                 continue
@@ -394,7 +401,8 @@ def plan(
     repeats = [
         (spelled[row.file], row.op.parameter)
         for row in layout.rows
-        if isinstance(row.op, Tied)
+        if row.holds_in(config)
+        and isinstance(row.op, Tied)
         and row.names[0] not in parameters
         and (not _is_head(row.names) or _has_token_head(config))
         and row.op.parameter in parameters

@@ -7,4 +7,15 @@ from clearhead.generation.kept import Kept
 from clearhead.generation.options import Options
 from clearhead.generation.result import BeamResult, FinishReason, Piece, Result, Stream
 
-__all__ = ["BeamResult", "FinishReason", "Kept", "Options", "Piece", "Result", "Stream", "end_tokens", "generate", "stream"]
+__all__ = [
+    "BeamResult",
+    "FinishReason",
+    "Kept",
+    "Options",
+    "Piece",
+    "Result",
+    "Stream",
+    "end_tokens",
+    "generate",
+    "stream",
+]

@@ -40,7 +40,8 @@ def generate(model: Transformer, prompt: Prompt, **options: Unpack[Options]) -> 
         model: what `clearhead.load` gave.
         prompt: a text, or token ids: one answer. A list of texts, a list of lists of ids, or a tensor
             (rows, length): a list of answers, in order, each what its prompt gets alone. A model with an encoder reads
-            it as the source, and writes its own text: of a sound it is a spectrogram (bands, frames), or samples.
+            it as the source, and writes its own text. For one that listens it is a sound: a file, samples, or a
+            spectrogram (bands, frames).
         options: see `Options`.
 
     Raises:

@@ -47,13 +47,13 @@ class Source:
 def read_source(model: Transformer, prompt: Prompt, present: Tensor | None, overflow: Overflow) -> tuple[Source, bool]:
     """The source of each row, and whether there were several.
 
-    Texts are what `read_texts` takes. Sounds are a spectrogram (bands, frames), or several as one tensor or a list; or
-    samples, a vector each, for a model that says how they are heard.
+    Texts are what `read_texts` takes. Sounds are files, arrays of samples, or spectrograms (bands, frames); a list of
+    them is several, and so is a tensor (sounds, bands, frames).
     """
     encoder = model.config.encoder
     assert encoder is not None
     if isinstance(encoder.embed.front, FramesConfig):
-        frames_BMF, many = _read_sounds(model, prompt)
+        frames_BMF, many = _read_sounds(model, prompt, encoder.embed.front.n_mels)
         return Source([[] for _ in frames_BMF], frames_BMF), many
     rows, many = read_texts(model, prompt, present)
     if not all(rows):
@@ -61,16 +61,29 @@ def read_source(model: Transformer, prompt: Prompt, present: Tensor | None, over
     return Source([_fit(ids, _window(encoder, model.config), overflow) for ids in rows]), many
 
 
-def _read_sounds(model: Transformer, prompt: Any) -> tuple[Tensor, bool]:
-    many = isinstance(prompt, (list, tuple)) or (isinstance(prompt, Tensor) and prompt.ndim == 3)
-    sounds = [torch.as_tensor(sound) for sound in prompt] if many else [torch.as_tensor(prompt)]
-    if isinstance(prompt, str) or not all(sound.dtype.is_floating_point for sound in sounds):
-        raise UsageError("this model listens: give a spectrogram (bands, frames) or samples, as floating-point numbers")
-    frames = [spectrogram(model, sound) if sound.ndim == 1 else sound for sound in sounds]
-    if not frames or any(one.ndim != 2 or one.shape != frames[0].shape for one in frames):
-        shapes = sorted({str(list(one.shape)) for one in frames})
-        raise UsageError(f"spectrograms of one call are (bands, frames), all of one shape; these are {shapes}")
+def _read_sounds(model: Transformer, sounds: Any, n_mels: int) -> tuple[Tensor, bool]:
+    """Spectrograms (B, bands, frames), and whether there were several sounds."""
+    several = isinstance(sounds, list | tuple) and not all(isinstance(x, int | float) for x in sounds)
+    many = several or (isinstance(sounds, Tensor) and sounds.ndim == 3)
+    frames = [_spectrogram(model, sound, n_mels) for sound in (sounds if many else [sounds])]
+    if len({one.shape for one in frames}) != 1:
+        shapes = sorted(str(list(one.shape)) for one in frames)
+        raise UsageError(f"the spectrograms of one call are of one shape, and these are {', '.join(shapes) or 'none'}")
     return torch.stack(frames), many
+
+
+def _spectrogram(model: Transformer, sound: Any, n_mels: int) -> Tensor:
+    """A sound as a spectrogram, which it may be already."""
+    if isinstance(sound, Tensor) and sound.ndim == 2 and sound.shape[0] == n_mels and sound.is_floating_point():
+        return sound
+    if model.origin is None:
+        raise ClearheadError(
+            f"a model that was not loaded does not say how sounds are prepared; give spectrograms of {n_mels} bands "
+            "(bands, frames), as clearhead.inputs.audio.AudioProcessor makes them"
+        )
+    from clearhead.inputs.audio import AudioProcessor
+
+    return AudioProcessor.from_folder(model.origin.where)(sound)[0]
 
 
 def _window(encoder: StackConfig, config: TransformerConfig) -> int | None:

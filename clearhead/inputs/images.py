@@ -124,12 +124,13 @@ class ImageProcessor:
         return cls(resize=resize, crop=crop, scale=scale, mean=mean, std=std)
 
     def __call__(self, pictures: Picture | Sequence[Picture]) -> Float[Tensor, "B C height width"]:
-        """Tensors of one picture or several: files, PIL images, or arrays (height, width, channels).
+        """Tensors of one picture or several: files, PIL images, or arrays, with channels last or first.
 
         Raises:
             ClearheadError: one is no picture, or they come out in different sizes.
         """
-        several: list[Any] = list(pictures) if isinstance(pictures, list | tuple) else [pictures]
+        batch = isinstance(pictures, list | tuple) or getattr(pictures, "ndim", 0) == 4
+        several: list[Any] = list(pictures) if batch else [pictures]  # type: ignore[arg-type]
         if not several:
             raise ClearheadError("there are no pictures; give one at least")
         ready = [self._prepare(open_image(picture)) for picture in several]

@@ -14,6 +14,7 @@ from clearhead.errors import ClearheadError
 from clearhead.inputs.gguf_vocabulary import llama_cpp_names, read_gguf
 from clearhead.inputs.sentencepiece_file import read_sentencepiece
 from clearhead.inputs.vocabulary import ROLES, Vocabulary, mark_ends
+from clearhead.inputs.word_pieces import read_word_pieces
 
 FILES = (
     "tokenizer.json",
@@ -26,6 +27,7 @@ FILES = (
     "vocab.json",
     "merges.txt",
     "tokenizer.model",
+    "vocab.txt",
 )
 REMEDY = (
     "Put the model's tokenizer.json there; where there is none, "
@@ -49,8 +51,13 @@ def read_folder(folder: Path) -> Vocabulary:
     elif (folder / "tokenizer.model").is_file():
         made = read_gguf(read_sentencepiece(folder / "tokenizer.model"), str(folder / "tokenizer.model"))
         core, names = made.core, dict(made.names) | names
+    elif (folder / "vocab.txt").is_file():
+        core, usual = read_word_pieces(folder / "vocab.txt", config)
+        names = usual | names
     else:
-        raise ClearheadError(f"{folder} has no tokenizer: no tokenizer.json, vocab.json or tokenizer.model. {REMEDY}")
+        raise ClearheadError(
+            f"{folder} has no tokenizer: no tokenizer.json, vocab.json, vocab.txt or tokenizer.model. {REMEDY}"
+        )
     _add_missing(core, config, read_json(folder / "added_tokens.json"), names)
     _mark_as_said(core, config, names)
     return Vocabulary(

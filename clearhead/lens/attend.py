@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from clearhead.config import AttentionConfig
+from clearhead.config import AttentionConfig, LatentAttentionConfig
 from clearhead.errors import ClearheadError, UsageError
 from clearhead.lens.arguments import Arguments, Inputs, arguments
 from clearhead.lens.record import PATTERNS, labels
@@ -69,7 +69,7 @@ def attention_report(
 def _heads_by_layer(model: Transformer) -> dict[int, int]:
     """{layer: heads} of the layers that have an attention pattern."""
     ops = {layer: block.mixer.op for layer, block in enumerate(model.config.stack.blocks)}
-    return {layer: op.n_heads for layer, op in ops.items() if isinstance(op, AttentionConfig)}
+    return {layer: op.n_heads for layer, op in ops.items() if isinstance(op, AttentionConfig | LatentAttentionConfig)}
 
 
 def _check(heads: dict[int, int], layer: int | None, head: int | None) -> None:

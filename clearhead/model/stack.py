@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -21,11 +19,10 @@ from clearhead.ops.biases import RelativeBias
 class Stack(nn.Module):
     """Tokens in, finished residual stream out."""
 
-    sites: ClassVar[dict[str, str]] = taps.STACK
-
     def __init__(self, d_model: int, config: StackConfig) -> None:
         super().__init__()
         self.path = ""
+        self.sites = taps.STACK
         self.embed = Embedding(d_model, config.embed)
         self.layers = nn.ModuleList(Block(d_model, block) for block in config.blocks)
         for block, owner in zip(self.layers, config.share or (), strict=False):
@@ -77,6 +74,9 @@ def _share(block: nn.Module, owner: nn.Module) -> None:
     """Let `block` run with the weights of `owner`, and still be a layer of its own to look into."""
     if block is owner:
         return
+    kinds, owned = ([(name, p.shape) for name, p in module.named_parameters()] for module in (block, owner))
+    if kinds != owned:
+        raise ClearheadError("a block can run with the weights of another only where both have the same ones (share)")
     for theirs, ours in zip(owner.modules(), block.modules(), strict=True):
         for name, parameter in theirs.named_parameters(recurse=False):
             setattr(ours, name, parameter)

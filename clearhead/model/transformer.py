@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import namedtuple
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -31,11 +31,10 @@ class Transformer(Stack):
     is its part `encoder`. `tokenizer` and `origin` (what it was loaded from) are set by `clearhead.load`.
     """
 
-    sites: ClassVar[dict[str, str]] = taps_.MODEL
-
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__(config.d_model, config.stack)
         self.config = config
+        self.sites = taps_.STACK if config.heads.tokens is None else taps_.MODEL
         self.encoder = Stack(config.d_model, config.encoder) if config.encoder and config.decoder else None
         if self.encoder is not None and config.share_tokens:
             mine, theirs = self.embed.tokens, self.encoder.embed.tokens

@@ -62,9 +62,11 @@ def _reading(p: Pass) -> Reading:
         )
     if p.positions.span is not None and not has_documents:
         return Reading()
-    present_BT = p.positions.rows(p.device) >= 0
-    order_BT = (~present_BT).int().argsort(dim=1, stable=True)
     places_BT = p.places.positions.rows(p.device)
+    present_BT = (p.positions.rows(p.device) >= 0).expand_as(places_BT)
+    if not has_documents and bool(present_BT.all()):
+        return Reading()
+    order_BT = (~present_BT).int().argsort(dim=1, stable=True)
     return Reading(
         present_BT=present_BT,
         start_BT=places_BT == 0 if has_documents else None,

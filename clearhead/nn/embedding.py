@@ -125,7 +125,8 @@ def _drop_masked(x_BTD: Tensor, config: MaskDropout, inputs: Inputs, p: Pass) ->
     x_BTD = x_BTD.masked_fill(is_masked_BT[..., None], 0.0)
     there_BT = (p.positions.rows(p.device) >= 0).expand_as(is_masked_BT)
     share_B = (is_masked_BT & there_BT).sum(dim=1) / there_BT.sum(dim=1).clamp(min=1)
-    grown_B = (1 - config.trained) / (1 - share_B)
+    # Where all are masked there is nothing to grow.
+    grown_B = torch.where(share_B < 1, (1 - config.trained) / (1 - share_B), 0.0)
     return (x_BTD * grown_B[:, None, None]).to(x_BTD.dtype)
 
 

@@ -24,6 +24,8 @@ class Router(nn.Module):
     def __init__(self, d_model: int, n_experts: int, config: RouterConfig) -> None:
         super().__init__()
         self.config = config
+        self.wide = ("weight", "correction") if config.score == "sigmoid" else ()
+        """Parameters that keep the precision a file has them in: a rounded one would choose other experts."""
         self.weight = nn.Parameter(torch.empty(n_experts, d_model))
         self.bias = nn.Parameter(torch.zeros(n_experts)) if config.bias else None
         self.correction = None

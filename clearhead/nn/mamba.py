@@ -22,7 +22,7 @@ from clearhead.state import LayerState, ScanState
 
 
 def first_dt_bias(n: int) -> Tensor:
-    """softplus^-1 of step sizes drawn evenly on a logarithmic scale from 0.001 to 0.1 (Gu and Dao 2023, section 3.6)."""
+    """softplus^-1 of step sizes drawn evenly in their logarithm, 0.001 to 0.1 (Gu and Dao 2023, section 3.6)."""
     dt = torch.exp(torch.empty(n).uniform_(math.log(0.001), math.log(0.1)))
     return dt + torch.log(-torch.expm1(-dt))
 

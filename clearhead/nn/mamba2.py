@@ -35,7 +35,7 @@ class GroupedNorm(Norm):
         if c.kind == "layer":
             parts = parts - parts.mean(-1, keepdim=True)
         unit = (parts * torch.rsqrt(parts.square().mean(-1, keepdim=True) + c.eps)).flatten(-2)
-        y = unit * (self.weight + c.offset)
+        y: Tensor = unit * (self.weight + c.offset)
         return y if self.bias is None else y + self.bias
 
 

@@ -16,6 +16,10 @@ Inner = Callable[[Tensor | None, Tensor], Tensor]
 """From gate (None where there is none) and up to what `down` reads."""
 
 
+SMALL = 2**18
+"""Below so many weights in a matrix, the time to choose a kernel counts."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ExpertWeights:
     """The matrices of E experts: gate and up (E, F, D), down (E, D, F), and their biases (E, F) and (E, D)."""
@@ -64,6 +68,8 @@ def experts_grouped(
     Without a gradient, no step takes longer for there being more experts that nobody chose.
     """
     n_tokens, n_chosen = chosen_NC.shape
+    if n_tokens == 0:
+        return x_ND
     # Slots, S of them, are tokens as often as they have experts.
     order_S = chosen_NC.flatten().argsort(stable=True)
     found, counts = chosen_NC.flatten()[order_S].unique_consecutive(return_counts=True)
@@ -94,7 +100,7 @@ def grouped_product(
 
 def _product(x_MI: Tensor, weight_OI: Tensor, bias_O: Tensor | None) -> Tensor:
     """Counts of rows are mostly odd here, and W x^T, which `linear` takes for a few rows of float32, is slow at that:
-    at 13 and 17 rows of 768, 1.2 and 0.95 ms against 0.6 and 0.7 (one thread).
+    at 13 and 17 rows of 768, 1.2 and 0.95 ms against 0.6 and 0.7 (one thread). And a small matrix is soon done.
     """
-    plain = x_MI.dtype == torch.float32 and x_MI.shape[0] > 1
+    plain = x_MI.dtype == torch.float32 and (x_MI.shape[0] > 1 or weight_OI.numel() < SMALL)
     return F.linear(x_MI, weight_OI, bias_O) if plain else linear(x_MI, weight_OI, bias_O)

@@ -66,7 +66,7 @@ def weigh(
 
 
 def balance_loss(
-    logits: Sequence[Float[Tensor, "*n e"]], n_chosen: int, present: Bool[Tensor, "*n"] | None = None
+    logits: Sequence[Float[Tensor, "*n e"]], n_chosen: int, present: Bool[Tensor, "*m"] | None = None
 ) -> Float[Tensor, ""]:
     """E sum_e f_e P_e, with f_e the share of tokens that expert e is among the best `n_chosen` of, and P_e its mean
     probability (Fedus 2021, Switch Transformers, eqs. 4 to 6, for more than one expert a token).

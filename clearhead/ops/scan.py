@@ -17,7 +17,7 @@ Q and S tokens of one chunk.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -93,7 +93,7 @@ def selective_scan(
         # Filled up to whole chunks: a token with dt = 0 leaves the state alone.
         texts = [F.pad(x[:, first : first + n_tokens], (0, 0, 0, over)) for x in (x_BTF, dt_BTF, B_BTN, C_BTN)]
         start = None if start_BT is None else F.pad(start_BT[:, first : first + n_tokens], (0, over))
-        y_BTF, h_BFN = _Scan.apply(*texts, A_FN, h_BFN, start)
+        y_BTF, h_BFN = cast(Any, _Scan).apply(*texts, A_FN, h_BFN, start)
         y_parts.append(y_BTF[:, :n_tokens])
     return (y_parts[0] if len(y_parts) == 1 else torch.cat(y_parts, dim=1)), h_BFN
 
@@ -109,7 +109,7 @@ class _Scan(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, dt: Tensor, B: Tensor, C: Tensor, A: Tensor, h0: Tensor, start: Any) -> Any:
         ctx.save_for_backward(x, dt, B, C, A, h0, start)
         y, last = torch.empty_like(x), torch.empty_like(h0)
-        tiles = _tiles(*x.shape, A.shape[1])
+        tiles = _tiles(x, A.shape[1])
         room = _rooms(2, tiles, x, A.shape[1])
         for b, f in tiles:
             decay, h = _fill(room, x[b, :, f], dt[b, :, f], B[b], A[f], start if start is None else start[b])
@@ -118,11 +118,11 @@ class _Scan(torch.autograd.Function):
         return y, last
 
     @staticmethod
-    def backward(ctx: Any, gy_BTF: Tensor, glast_BFN: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, gy_BTF: Tensor, glast_BFN: Tensor) -> tuple[Tensor | None, ...]:
         x, dt, B, C, A, h0, start = ctx.saved_tensors
         gx, gdt, gh0 = torch.empty_like(x), torch.empty_like(dt), torch.empty_like(h0)
         gB, gC, gA = torch.zeros_like(B), torch.zeros_like(C), torch.zeros_like(A)
-        tiles = _tiles(*x.shape, A.shape[1])
+        tiles = _tiles(x, A.shape[1])
         rooms = _rooms(4, tiles, x, A.shape[1])
         for b, f in tiles:
             x_BTF, dt_BTF, gy, h0_BNF = x[b, :, f], dt[b, :, f], gy_BTF[b, :, f], h0[b, f].mT
@@ -146,8 +146,9 @@ class _Scan(torch.autograd.Function):
         return gx, gdt, gB, gC, gA, gh0, None
 
 
-def _tiles(n_rows: int, n_tokens: int, n_channels: int, d_state: int) -> list[tuple[slice, slice]]:
+def _tiles(x_BTF: Tensor, d_state: int) -> list[tuple[slice, slice]]:
     """Rows and channels in tiles of about `TILE` numbers of state. Compiled, there is one: a compiler tiles itself."""
+    n_rows, n_tokens, n_channels = x_BTF.shape
     if torch.compiler.is_compiling():
         return [(slice(0, n_rows), slice(0, n_channels))]
     width = min(n_channels, max(NARROWEST, TILE // (n_tokens * d_state) // NARROWEST * NARROWEST))
@@ -233,9 +234,7 @@ def head_states(
     return torch.stack(states, dim=1)
 
 
-def read_head_states(
-    h_BTHKN: Float[Tensor, "B T h k n"], C_BTGN: Float[Tensor, "B T g n"]
-) -> Float[Tensor, "B T h k"]:
+def read_head_states(h_BTHKN: Float[Tensor, "B T h k n"], C_BTGN: Float[Tensor, "B T g n"]) -> Float[Tensor, "B T h k"]:
     """y_t = C_t h_t in every head."""
     C_BTHN = C_BTGN.repeat_interleave(h_BTHKN.shape[2] // C_BTGN.shape[2], dim=2)
     return (h_BTHKN @ C_BTHN[..., None])[..., 0]

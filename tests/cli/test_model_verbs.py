@@ -187,3 +187,34 @@ def test_convert_overwrites_nothing(tiny_folder: Path, tmp_path: Path, capsys: p
     assert main(["convert", str(tiny_folder), str(tmp_path)]) == 1
     assert "not an empty folder" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_convert_pools_key_value_heads(tiny_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["convert", str(tiny_folder), str(tmp_path / "one"), "--kv-heads", "1"]) == 0
+    one, two = clearhead.load(tmp_path / "one"), clearhead.load(tiny_folder)
+    assert {block.mixer.op.n_kv_heads for block in one.config.stack.blocks} == {1}
+    k_1K, k_2K = one.layers[1].mixer.k_proj.weight, two.layers[1].mixer.k_proj.weight
+    assert torch.allclose(k_1K, (k_2K[:8] + k_2K[8:]) / 2, atol=1e-7)
+    assert main(["convert", str(tiny_folder), str(tmp_path / "three"), "--kv-heads", "3"]) == 1
+    assert "possible are 1, 2" in capsys.readouterr().err
+    assert not (tmp_path / "three").exists()
+
+
+@pytest.mark.parametrize("rope", ["linear:4", "yarn:4:64", '{"rope_type": "dynamic", "factor": 4}'])
+def test_rope_stretches_the_window(rope: str, tiny_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    args = ["generate", str(tiny_folder), "x" * 100, "--max-new-tokens", "3"]
+    assert main(args) == 1
+    assert main([*args, "--rope", rope]) == 0
+    assert main(["look", str(tiny_folder), TEXT, "--rope", rope]) == 0
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize(
+    ("rope", "code", "words"),
+    [("yarn", 2, "KIND:FACTOR"), ("yarn:x", 2, "KIND:FACTOR"), ("{", 2, "not JSON"), ("yarm:2", 1, "yarm")],
+)
+def test_a_rope_that_is_none(
+    rope: str, code: int, words: str, tiny_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["generate", str(tiny_folder), TEXT, "--rope", rope]) == code
+    assert words in capsys.readouterr().err

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import tiny
 from tests.families.pairs import Pair, make_pair
 
 _MADE: dict[tuple[str, str], Pair] = {}
@@ -13,15 +14,25 @@ _MADE: dict[tuple[str, str], Pair] = {}
 
 @pytest.fixture
 def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Pair:
-    case: tuple[str, str] = request.param
+    """One case: (family, config)."""
+    return _pair(request.param, tmp_path_factory)
+
+
+@pytest.fixture
+def family_pairs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[Pair]:
+    """All cases of a family."""
+    return [_pair(case, tmp_path_factory) for case in tiny.cases() if case[0] == request.param]
+
+
+def _pair(case: tuple[str, str], folders: pytest.TempPathFactory) -> Pair:
     if case not in _MADE:
-        _MADE[case] = make_pair(*case, tmp_path_factory.mktemp("-".join(case)))
+        _MADE[case] = make_pair(*case, folders.mktemp("-".join(case)))
     return _MADE[case]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """All tests of a case go to one worker."""
     for item in items:
-        params = getattr(getattr(item, "callspec", None), "params", {})
-        if isinstance(params.get("pair"), tuple):
-            item.add_marker(pytest.mark.xdist_group("-".join(params["pair"])))
+        case = getattr(getattr(item, "callspec", None), "params", {}).get("pair")
+        if isinstance(case, tuple):
+            item.add_marker(pytest.mark.xdist_group("-".join(case)))

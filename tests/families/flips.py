@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any, get_args, get_type_hints
@@ -75,56 +75,87 @@ REMOVABLE = (
 
 @dataclass(frozen=True)
 class Flip:
-    """One wrong config: where it is wrong (`*` for all blocks), how, and the config itself."""
+    """One wrong config: where it is wrong (`*` for all blocks, `0+2` for some), how, and the config itself."""
 
     address: str
     change: str
     config: Any
+    option: str
+    """The same for the same change in any blocks of any config."""
+    why_not: str | None
+    """Why it can't show, where that is so in any family."""
 
 
 def flips(config: Any) -> Iterator[Flip]:
     """Every wrong variant of a config that its own records allow."""
     for group in _groups(_variants(config, ())):
-        wrong, addresses = config, [path for path, _, _ in group]
-        change = f"{_short(group[0][1])} -> {_short(group[0][2])}"
+        wrong, paths = config, [path for path, _, _ in group]
+        field, now, then = ".".join(map(str, _without_block(paths[0]))), repr(group[0][1]), repr(group[0][2])
         try:
             for path, _, value in group:
                 wrong = _with(wrong, path, value)
         except records.ClearheadError:
             continue  # no such model: the records refuse it
-        yield Flip(_address(addresses, config), change, wrong)
+        address, reasons = _address(paths, config), {_no_difference(config, path, wrong) for path in paths}
+        why_not = matching(address, EXEMPT) or (reasons.pop() if len(reasons) == 1 else None)
+        yield Flip(address, f"{_short(now)} -> {_short(then)}", wrong, f"{field}: {now} -> {then}", why_not)
 
 
-def why_exempt(address: str, exempt: dict[str, str]) -> str | None:
-    """The reason that an address is exempt, or None."""
-    return next((why for pattern, why in {**EXEMPT, **exempt}.items() if fnmatchcase(address, pattern)), None)
+def matching(address: str, reasons: Mapping[str, str]) -> str | None:
+    """The reason whose pattern an address matches, or None."""
+    return next((why for pattern, why in reasons.items() if fnmatchcase(address, pattern)), None)
+
+
+def _no_difference(config: Any, path: Path, wrong: Any) -> str | None:
+    """Why two configs that differ at `path` are the same function, where that is so."""
+    owner = _at(config, path[:-1])
+    match owner, path[-1]:
+        case records.BiasConfig(), "k":
+            op = _at(config, path[:-2])
+            plain = not isinstance(op.positions, RotaryConfig) and op.qk_norm is None and op.scores.softcap is None
+            if plain and not op.scores.sinks:
+                return "one vector added to every key adds one number to all scores of a query: softmax takes it out"
+        case RotaryConfig(), "on_values" if isinstance(_at(config, path[:-2]), records.LatentAttentionConfig):
+            return "latent values have no rotated part"
+        case records.RouterConfig(score="topk_softmax"), "renormalise":
+            return "a softmax over the chosen sums to one already"
+        case records.RouterConfig(renormalise=True), "score":
+            if {owner.score, _at(wrong, path)} == {"softmax", "topk_softmax"}:
+                return "renormalised, a softmax over all is one over the chosen"
+    return None
 
 
 def wrong_model(right: nn.Module, config: Any) -> nn.Module | None:
     """The model of a wrong config with the right one's weights; None where it needs weights of another shape."""
-    with torch.device("meta"):
-        model = build(config)
-    weights, norms = dict(right.named_parameters()), _norm_parameters(model)
-    given: dict[str, torch.Tensor] = {}
-    for name, parameter in model.named_parameters(remove_duplicate=False):
+    try:
+        with torch.device("meta"):
+            model = build(config)
+    except (records.ClearheadError, RuntimeError, ValueError):
+        return None
+    weights = dict(right.named_parameters())
+    norms = {path: module for path, module in model.named_modules() if isinstance(module, Norm)}
+    owners, parameters = _owners(model), dict(model.named_parameters())
+    for name, parameter in parameters.items():
+        path, _, leaf = name.rpartition(".")
         if name in weights and weights[name].shape == parameter.shape:
-            given[name] = weights[name].detach()
-        elif name not in weights and name in norms:
-            given[name] = torch.full(parameter.shape, norms[name])
+            value = weights[name].detach()
+        elif path in norms and f"{path}.weight" not in weights:
+            # A norm where there was none starts as one that only normalises.
+            value = torch.full(parameter.shape, 1.0 - norms[path].config.offset if leaf == "weight" else 0.0)
         else:
             return None
-    model.load_state_dict(given, strict=False, assign=True)
+        for module, own_name in owners[id(parameter)]:
+            setattr(module, own_name, nn.Parameter(value, requires_grad=False))
     return model.eval()
 
 
-def _norm_parameters(model: nn.Module) -> dict[str, float]:
-    """What the parameters of a new norm are made with, by name."""
-    made = {}
-    for path, module in model.named_modules():
-        if isinstance(module, Norm):
-            made[f"{path}.weight"] = 1.0 - module.config.offset
-            made[f"{path}.bias"] = 0.0
-    return made
+def _owners(model: nn.Module) -> dict[int, list[tuple[nn.Module, str]]]:
+    """Every module that holds a parameter, by the parameter: shared ones have several."""
+    owners: dict[int, list[tuple[nn.Module, str]]] = {}
+    for module in model.modules():
+        for leaf, parameter in module.named_parameters(recurse=False):
+            owners.setdefault(id(parameter), []).append((module, leaf))
+    return owners
 
 
 # ---- what is changed to what
@@ -151,10 +182,10 @@ def _wrong(owner: Any, name: str, now: Any, hint: Any) -> Iterator[Any]:
     kinds = get_args(hint)
     match now:
         case bool():
-            yield not now
+            yield from _toggled(owner, name, now)
         case float():
             yield _other_number(name, now)
-            if type(None) in kinds and name != "attention_factor":
+            if name == "softcap":
                 yield None
         case int():
             yield from _other_counts(owner, name, now)
@@ -180,9 +211,20 @@ def _wrong(owner: Any, name: str, now: Any, hint: Any) -> Iterator[Any]:
             yield None
 
 
+def _toggled(owner: Any, name: str, now: bool) -> Iterator[bool]:
+    match owner, name:
+        case records.HeadsConfig(labels=()), "average_labels":
+            return
+        case records.TransformerConfig(encoder=encoder, decoder=decoder), "share_tokens":
+            if all(stack is not None and isinstance(stack.embed.front, records.TokensConfig) for stack in (encoder, decoder)):
+                yield not now
+        case _:
+            yield not now
+
+
 def _other_number(name: str, now: float) -> float:
     if name == "eps":
-        return min(max(1e3 * now, 1e-2), 0.1)
+        return min(max(1e3 * now, 3e-2), 0.1)
     if name == "fraction":
         return 0.5 if now == 1 else 1.0
     if name == "offset":
@@ -208,7 +250,7 @@ def _other_counts(owner: Any, name: str, now: int) -> Iterator[int | None]:
                 yield 2
         case records.RouterConfig(n_groups=groups), "n_chosen_groups" if groups > 1:
             yield now + 1 if now < groups else now - 1
-        case records.LearnedPositions(), "offset":
+        case records.LearnedPositions(pad_id=None, grid=None), "offset":
             yield now - 1 if now else 1
         case records.LearnedPositions(), "pad_id":
             yield None
@@ -321,6 +363,5 @@ def _with(value: Any, path: Path, new: Any) -> Any:
     return replace(value, **{step: _with(getattr(value, step), tuple(rest), new)})
 
 
-def _short(value: Any) -> str:
-    text = type(value).__name__ if is_dataclass(value) else repr(value)
+def _short(text: str) -> str:
     return text if len(text) < 40 else text[:37] + "..."

@@ -25,7 +25,7 @@ NAMES: dict[str, tuple[str, ...]] = {
     "tokens": ("prediction_logits", "logits", "last_hidden_state"),
     "stream": ("last_hidden_state",),
     "pooled": ("pooler_output",),
-    "next": ("seq_relationship_logits",),
+    "next": ("seq_relationship_logits", "sop_logits"),
 }
 """What `transformers` calls each of our outputs; a head of another name is sought as NAME, NAME_logits, NAME_embeds."""
 
@@ -163,7 +163,7 @@ def inputs_for(kind: Kind, config: Any, seed: int = 1) -> Inputs:
     assert isinstance(front, TokensConfig)
     inputs = Inputs(tokens=_tokens(front, N_TOKENS, generator))
     if config.heads.pool is not None and config.heads.pool.end_id is not None:
-        _put(inputs, config.heads.pool.end_id, [(0, N_TOKENS - 1), (1, 9), (2, 14)])
+        _put(inputs, config.heads.pool.end_id, [(0, N_TOKENS - 1), (1, 9), (2, 0)])
     if front.n_types:
         types = torch.randint(front.n_types, (N_ROWS, N_TOKENS), generator=generator)
         inputs = replace(inputs, token_types=types)
@@ -183,7 +183,7 @@ def _tokens(front: TokensConfig, n: int, generator: torch.Generator) -> Tensor:
     if front.mask_dropout is not None:
         mask_id = front.mask_dropout.mask_id
         tokens[tokens == mask_id] = 3 if mask_id != 3 else 4
-        tokens[0, 2] = tokens[0, 11] = tokens[1, 7] = tokens[2, 0] = mask_id
+        tokens[0, 2] = tokens[0, 11] = tokens[1, 7] = tokens[2, 3] = mask_id
     return tokens
 
 

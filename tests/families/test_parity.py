@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import replace
 
 import pytest
@@ -44,6 +45,8 @@ def test_hidden_states_at_every_layer(pair: Pair) -> None:
         n = len(theirs) - 1
         last = "final" if pair.tiny.normed_last else f"layers.{n - 1}.resid_post"
         addresses = ["embed", *(f"layers.{i}.resid_post" for i in range(n - 1)), last]
+        if not pair.tiny.embed_first:
+            addresses = [*(f"layers.{i}.resid_post" for i in range(n)), "final"]
         addresses = [prefix + address for address in addresses]
         values = pair.record(pair.inputs, *addresses)
         errors = {where: error(values[where], value) for where, value in zip(addresses, theirs, strict=True)}
@@ -80,7 +83,9 @@ def test_padded_rows_give_what_each_gives_alone(pair: Pair) -> None:
                 # An output of every token has the padded length; one of the whole text has not.
                 if mine.ndim == 3 and mine.shape[1] == N_TOKENS:
                     mine = mine[:, present["present"][b]]
-                found = error(mine, _row_of_pairs(theirs[b][name], name))
+                if name.startswith("logits_per"):
+                    mine = mine[:, b : b + 1]  # of every text with every picture, the pair that was asked for
+                found = error(mine, theirs[b][name])
                 note(pair.family, "padded", found)
                 assert found <= F32, (side, b, name)
 
@@ -138,11 +143,6 @@ def pad_of(pair: Pair, stack: str) -> int:
     part = getattr(config, stack) or config.stack
     pad = getattr(part.embed.positions, "pad_id", None)
     return 5 if pad is None else int(pad)
-
-
-def _row_of_pairs(value: Tensor, name: str) -> Tensor:
-    """Of similarities, which compare every text with every picture, the one row that is asked for."""
-    return value
 
 
 # ---- pictures of another size
@@ -210,8 +210,8 @@ def their_labels(pair: Pair, ours: dict[str, Tensor]) -> dict[str, Tensor]:
         assert pair.inputs.tokens is not None
         labels["labels"] = pair.inputs.tokens
     named_heads = dict(heads.labels)
-    if "next" in named_heads:
-        labels["next_sentence_label"] = torch.randint(2, (3,), generator=generator)
+    if "next" in named_heads and heads.tokens is not None:
+        labels[next_label(pair)] = torch.randint(2, (3,), generator=generator)
         return labels
     if "spans" in named_heads:
         return {key: torch.randint(N_TOKENS, (3,), generator=generator) for key in ("start_positions", "end_positions")}
@@ -220,6 +220,12 @@ def their_labels(pair: Pair, ours: dict[str, Tensor]) -> dict[str, Tensor]:
         shape = (3, N_TOKENS) if head.at == "every" else (3,)
         labels["labels"] = torch.randint(head.n_labels, shape, generator=generator)
     return labels
+
+
+def next_label(pair: Pair) -> str:
+    """What their model calls the label of two texts."""
+    names = ("next_sentence_label", "sentence_order_label")
+    return next(name for name in names if name in inspect.signature(pair.theirs.forward).parameters)
 
 
 def our_loss(pair: Pair, ours: dict[str, Tensor], labels: dict[str, Tensor]) -> Tensor:
@@ -233,6 +239,6 @@ def our_loss(pair: Pair, ours: dict[str, Tensor], labels: dict[str, Tensor]) -> 
     if pair.tiny.kind == "decoder" and target.shape == first.shape[:2]:
         first, target = first[:, :-1], target[:, 1:]
     loss = F.cross_entropy(first.flatten(0, -2), target.flatten())
-    if "next_sentence_label" in labels:
-        loss = loss + F.cross_entropy(ours["next"], labels["next_sentence_label"])
+    if "next" in ours:
+        loss = loss + F.cross_entropy(ours["next"], labels[next_label(pair)])
     return loss

@@ -25,9 +25,14 @@ def lively(model: nn.Module, seed: int = 0) -> nn.Module:
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             around = (
-                1.0 if parameter.ndim == 1 and "norm" in name.replace("ln_", "norm") and "bias" not in name else 0.0
+                1.0
+                if parameter.ndim == 1 and "norm" in name.lower().replace("ln_", "norm") and "bias" not in name
+                else 0.0
             )
-            spread = 0.3 if parameter.ndim < 2 else parameter.shape[-1] ** -0.5
+            # Of convolutions, each output sums over all channels of a window.
+            by_window = parameter.ndim == 4 or (parameter.ndim == 3 and "conv" in name)
+            n_summed = parameter[0].numel() if by_window else parameter.shape[-1] if parameter.ndim else 1
+            spread = 0.3 if parameter.ndim < 2 else n_summed**-0.5
             parameter.copy_(around + spread * torch.randn(parameter.shape, generator=generator))
     return model.eval()
 
@@ -47,6 +52,8 @@ class Tiny:
     """By pattern of a config address, such as `decoder.blocks.*.mixer.op.bias.q`: why a flip can't show here."""
     normed_last: bool = True
     """Whether their last hidden state is after the final norm."""
+    embed_first: bool = True
+    """Whether their first hidden state is the embedding, and not what the first layer made of it."""
 
 
 @cache

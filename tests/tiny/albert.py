@@ -7,6 +7,7 @@ from typing import Any
 from torch import nn
 
 from tests.tiny import Tiny, lively
+from tests.tiny.bert import KEY_BIAS
 
 
 def make(head: str = "ForMaskedLM", **changes: Any) -> nn.Module:
@@ -30,13 +31,14 @@ TINY = Tiny(
     family="albert",
     make=make,
     kind="encoder",
+    exempt=KEY_BIAS,
     configs={
         "masked": {},
         "groups": {"num_hidden_layers": 5, "num_hidden_groups": 2, "inner_group_num": 2, "hidden_act": "gelu"},
         "unshared": {"num_hidden_groups": 3, "embedding_size": 64, "head": "Model"},
         "pretraining": {"head": "ForPreTraining", "classifier_dropout_prob": 0.3},
-        "classes": {"head": "ForSequenceClassification", "num_labels": 3},
-        "tags": {"head": "ForTokenClassification", "num_labels": 5},
+        "classes": {"head": "ForSequenceClassification", "num_labels": 3, "hidden_act": "relu"},
+        "tags": {"head": "ForTokenClassification", "num_labels": 5, "hidden_act": "silu"},
         "answers": {"head": "ForQuestionAnswering"},
     },
 )

@@ -64,10 +64,10 @@ TINY = Tiny(
         "yarn": {
             "rope_parameters": {
                 "rope_type": "yarn",
-                "rope_theta": 10000.0,
+                "rope_theta": 10.0,
                 "factor": 8.0,
-                "original_max_position_embeddings": 8,
-                "beta_fast": 8.0,
+                "original_max_position_embeddings": 24,
+                "beta_fast": 2.0,
                 "beta_slow": 1.0,
                 "mscale": 1.0,
                 "mscale_all_dim": 0.7,

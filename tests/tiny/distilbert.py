@@ -7,6 +7,7 @@ from typing import Any
 from torch import nn
 
 from tests.tiny import Tiny, lively
+from tests.tiny.bert import KEY_BIAS
 
 
 def make(head: str = "ForMaskedLM", **changes: Any) -> nn.Module:
@@ -29,6 +30,7 @@ TINY = Tiny(
     family="distilbert",
     make=make,
     kind="encoder",
+    exempt=KEY_BIAS,
     configs={
         "masked": {},
         "bare": {"head": "Model", "activation": "relu", "sinusoidal_pos_embds": True},

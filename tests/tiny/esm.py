@@ -7,6 +7,7 @@ from typing import Any
 from torch import nn
 
 from tests.tiny import Tiny, lively
+from tests.tiny.roberta import EXEMPT
 
 
 def make(head: str = "ForMaskedLM", **changes: Any) -> nn.Module:
@@ -33,17 +34,29 @@ def make(head: str = "ForMaskedLM", **changes: Any) -> nn.Module:
 
 ESM_1B = {"position_embedding_type": "absolute", "emb_layer_norm_before": True}
 
-TINY = Tiny(
-    family="esm",
-    make=make,
-    kind="encoder",
-    configs={
-        "masked": {},
-        "absolute": {**ESM_1B, "token_dropout": False},
-        "absolute_dropped": {**ESM_1B, "pad_token_id": 2},
-        "pooled": {"head": "Model", "rope_theta": 300.0},
-        "classes": {"head": "ForSequenceClassification", "num_labels": 3},
-        "tags": {"head": "ForTokenClassification", "num_labels": 5},
-    },
-    exempt={"heads.contacts": "reads attention patterns, which no output does: see test_contacts.py"},
+CONTACTS = {"heads.contacts": "reads attention patterns, which no output does: see test_contacts.py"}
+
+TINY = (
+    Tiny(
+        family="esm",
+        make=make,
+        kind="encoder",
+        exempt=CONTACTS,
+        configs={
+            "masked": {},
+            "pooled": {"head": "Model", "rope_theta": 300.0},
+            "classes": {"head": "ForSequenceClassification", "num_labels": 3},
+            "tags": {"head": "ForTokenClassification", "num_labels": 5},
+        },
+    ),
+    Tiny(
+        family="esm",
+        make=make,
+        kind="encoder",
+        exempt={**EXEMPT, **CONTACTS},
+        configs={
+            "absolute": {**ESM_1B, "token_dropout": False},
+            "absolute_dropped": {**ESM_1B, "pad_token_id": 2},
+        },
+    ),
 )

@@ -9,9 +9,9 @@ from torch import nn
 from tests.tiny import Tiny, lively
 
 
-def make(**changes: Any) -> nn.Module:
+def make(task: str = "ForCausalLM", **changes: Any) -> nn.Module:
     """A tiny Gemma 2."""
-    from transformers import Gemma2Config, Gemma2ForCausalLM
+    import transformers
 
     config = {
         "vocab_size": 99,
@@ -25,10 +25,10 @@ def make(**changes: Any) -> nn.Module:
         "max_position_embeddings": 64,
         **changes,
     }
-    return lively(Gemma2ForCausalLM(Gemma2Config(**config)))
+    return lively(getattr(transformers, "Gemma2" + task)(transformers.Gemma2Config(**config)))
 
 
-TINY = Tiny(
+DECODER = Tiny(
     family="gemma2",
     make=make,
     configs={
@@ -41,6 +41,18 @@ TINY = Tiny(
             "hidden_activation": "silu",
             "rms_norm_eps": 1e-3,
         },
+        "query_of_its_head": {"query_pre_attn_scalar": 24, "sliding_window": 3},
         "uncapped": {"attn_logit_softcapping": None, "final_logit_softcapping": None, "num_key_value_heads": 4},
     },
 )
+
+TASKS = Tiny(
+    family="gemma2",
+    make=make,
+    kind="encoder",
+    configs={
+        "classes": {"task": "ForSequenceClassification", "num_labels": 3, "pad_token_id": 0},
+    },
+)
+
+TINY = (DECODER, TASKS)

@@ -9,9 +9,9 @@ from torch import nn
 from tests.tiny import Tiny, lively
 
 
-def make(**changes: Any) -> nn.Module:
+def make(task: str = "Gemma3ForCausalLM", **changes: Any) -> nn.Module:
     """A tiny Gemma 3 of the text kind."""
-    from transformers import Gemma3ForCausalLM, Gemma3TextConfig
+    import transformers
 
     config = {
         "vocab_size": 99,
@@ -25,7 +25,7 @@ def make(**changes: Any) -> nn.Module:
         "max_position_embeddings": 64,
         **changes,
     }
-    return lively(Gemma3ForCausalLM(Gemma3TextConfig(**config)))
+    return lively(getattr(transformers, task)(transformers.Gemma3TextConfig(**config)))
 
 
 TINY = (
@@ -58,6 +58,9 @@ TINY = (
         family="gemma3_text",
         make=make,
         kind="encoder",
-        configs={"both_ways": {"use_bidirectional_attention": True, "sliding_window": 6}},
+        configs={
+            "both_ways": {"use_bidirectional_attention": True, "sliding_window": 6},
+            "classes": {"task": "Gemma3TextForSequenceClassification", "num_labels": 4},
+        },
     ),
 )

@@ -9,16 +9,16 @@ from torch import nn
 from tests.tiny import Tiny, lively
 
 
-def make(**changes: Any) -> nn.Module:
+def make(task: str = "GPT2LMHeadModel", **changes: Any) -> nn.Module:
     """A tiny GPT-2."""
-    from transformers import GPT2Config, GPT2LMHeadModel
+    import transformers
 
     config = {"vocab_size": 99, "n_embd": 64, "n_head": 4, "n_layer": 3, "n_positions": 40, **changes}
     ids = {"bos_token_id": 0, "eos_token_id": 0}
-    return lively(GPT2LMHeadModel(GPT2Config(**{**ids, **config})))
+    return lively(getattr(transformers, task)(transformers.GPT2Config(**{**ids, **config})))
 
 
-TINY = Tiny(
+DECODER = Tiny(
     family="gpt2",
     make=make,
     configs={
@@ -28,3 +28,16 @@ TINY = Tiny(
         "relu_odd_widths": {"n_embd": 60, "n_head": 3, "activation_function": "relu", "vocab_size": 101},
     },
 )
+
+TASKS = Tiny(
+    family="gpt2",
+    make=make,
+    kind="encoder",
+    configs={
+        "tags": {"task": "GPT2ForTokenClassification", "num_labels": 3},
+        "classes": {"task": "GPT2ForSequenceClassification", "pad_token_id": 0},
+        "answers": {"task": "GPT2ForQuestionAnswering"},
+    },
+)
+
+TINY = (DECODER, TASKS)

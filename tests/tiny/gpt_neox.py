@@ -9,9 +9,9 @@ from torch import nn
 from tests.tiny import Tiny, lively
 
 
-def make(**changes: Any) -> nn.Module:
+def make(task: str = "ForCausalLM", **changes: Any) -> nn.Module:
     """A tiny GPT-NeoX."""
-    from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
+    import transformers
 
     config = {
         "vocab_size": 99,
@@ -22,10 +22,10 @@ def make(**changes: Any) -> nn.Module:
         "max_position_embeddings": 64,
         **changes,
     }
-    return lively(GPTNeoXForCausalLM(GPTNeoXConfig(**config)))
+    return lively(getattr(transformers, "GPTNeoX" + task)(transformers.GPTNeoXConfig(**config)))
 
 
-TINY = Tiny(
+DECODER = Tiny(
     family="gpt_neox",
     make=make,
     configs={
@@ -48,3 +48,16 @@ TINY = Tiny(
         },
     },
 )
+
+TASKS = Tiny(
+    family="gpt_neox",
+    make=make,
+    kind="encoder",
+    configs={
+        "tags": {"task": "ForTokenClassification", "num_labels": 3},
+        "classes": {"task": "ForSequenceClassification", "num_labels": 3, "pad_token_id": 0},
+        "answers": {"task": "ForQuestionAnswering"},
+    },
+)
+
+TINY = (DECODER, TASKS)

@@ -9,9 +9,9 @@ from torch import nn
 from tests.tiny import Tiny, lively
 
 
-def make(**changes: Any) -> nn.Module:
+def make(task: str = "ForCausalLM", **changes: Any) -> nn.Module:
     """A tiny Granite."""
-    from transformers import GraniteConfig, GraniteForCausalLM
+    import transformers
 
     config = {
         "vocab_size": 99,
@@ -27,10 +27,10 @@ def make(**changes: Any) -> nn.Module:
         "max_position_embeddings": 64,
         **changes,
     }
-    return lively(GraniteForCausalLM(GraniteConfig(**config)))
+    return lively(getattr(transformers, "Granite" + task)(transformers.GraniteConfig(**config)))
 
 
-TINY = Tiny(
+DECODER = Tiny(
     family="granite",
     make=make,
     configs={
@@ -44,3 +44,14 @@ TINY = Tiny(
         },
     },
 )
+
+TASKS = Tiny(
+    family="granite",
+    make=make,
+    kind="encoder",
+    configs={
+        "headless": {"task": "Model"},
+    },
+)
+
+TINY = (DECODER, TASKS)

@@ -11,13 +11,23 @@ from tests.tiny import Tiny, lively
 SCALINGS: dict[str, dict[str, Any]] = {
     "linear": {"rope_type": "linear", "factor": 2.0},
     "dynamic": {"rope_type": "dynamic", "factor": 4.0},
-    "yarn": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16},
+    # Of eight frequencies, some lie beyond each end of YaRN's band and some within it.
+    "yarn": {
+        "rope_type": "yarn",
+        "factor": 4.0,
+        "rope_theta": 100.0,
+        "original_max_position_embeddings": 32,
+        "beta_fast": 2.0,
+        "beta_slow": 0.25,
+    },
     "yarn_untruncated": {
         "rope_type": "yarn",
         "factor": 8.0,
-        "original_max_position_embeddings": 16,
+        "rope_theta": 50.0,
+        "original_max_position_embeddings": 32,
         "truncate": False,
-        "beta_fast": 8.0,
+        "beta_fast": 2.5,
+        "beta_slow": 0.5,
         "mscale": 0.7,
         "mscale_all_dim": 0.4,
     },
@@ -28,19 +38,22 @@ SCALINGS: dict[str, dict[str, Any]] = {
         "high_freq_factor": 4.0,
         "original_max_position_embeddings": 16,
     },
-    "longrope": {
-        "rope_type": "longrope",
-        "factor": 4.0,
-        "original_max_position_embeddings": 12,
-        "short_factor": [1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7],
-        "long_factor": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0],
+    **{
+        name: {
+            "rope_type": "longrope",
+            "factor": 4.0,
+            "original_max_position_embeddings": trained,
+            "short_factor": [1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7],
+            "long_factor": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0],
+        }
+        for name, trained in (("longrope", 12), ("longrope_within", 24))
     },
 }
 
 
-def make(**changes: Any) -> nn.Module:
+def make(task: str = "ForCausalLM", **changes: Any) -> nn.Module:
     """A tiny Llama with grouped heads."""
-    from transformers import LlamaConfig, LlamaForCausalLM
+    import transformers
 
     config = {
         "vocab_size": 99,
@@ -52,10 +65,10 @@ def make(**changes: Any) -> nn.Module:
         "max_position_embeddings": 64,
         **changes,
     }
-    return lively(LlamaForCausalLM(LlamaConfig(**config)))
+    return lively(getattr(transformers, "Llama" + task)(transformers.LlamaConfig(**config)))
 
 
-TINY = Tiny(
+DECODER = Tiny(
     family="llama",
     make=make,
     configs={
@@ -74,3 +87,17 @@ TINY = Tiny(
         },
     },
 )
+
+TASKS = Tiny(
+    family="llama",
+    make=make,
+    kind="encoder",
+    configs={
+        "answers": {"task": "ForQuestionAnswering"},
+        "classes": {"task": "ForSequenceClassification", "num_labels": 3, "pad_token_id": 0},
+        "tags": {"task": "ForTokenClassification"},
+        "headless": {"task": "Model"},
+    },
+)
+
+TINY = (DECODER, TASKS)

@@ -9,9 +9,9 @@ from torch import nn
 from tests.tiny import Tiny, lively
 
 
-def make(**changes: Any) -> nn.Module:
+def make(task: str = "ForCausalLM", **changes: Any) -> nn.Module:
     """A tiny Mistral."""
-    from transformers import MistralConfig, MistralForCausalLM
+    import transformers
 
     config = {
         "vocab_size": 99,
@@ -24,15 +24,28 @@ def make(**changes: Any) -> nn.Module:
         "max_position_embeddings": 64,
         **changes,
     }
-    return lively(MistralForCausalLM(MistralConfig(**config)))
+    return lively(getattr(transformers, "Mistral" + task)(transformers.MistralConfig(**config)))
 
 
-TINY = Tiny(
+DECODER = Tiny(
     family="mistral",
     make=make,
     configs={
         "window": {},
-        "no_window": {"sliding_window": None, "head_dim": 24, "hidden_act": "gelu", "rms_norm_eps": 1e-3},
-        "tied": {"tie_word_embeddings": True, "num_key_value_heads": 1, "rope_theta": 500.0},
+        "no_window": {"sliding_window": None, "head_dim": 24, "rms_norm_eps": 1e-3},
+        "tied": {"hidden_act": "gelu", "tie_word_embeddings": True, "num_key_value_heads": 1, "rope_theta": 500.0},
     },
 )
+
+TASKS = Tiny(
+    family="mistral",
+    make=make,
+    kind="encoder",
+    configs={
+        "classes": {"task": "ForSequenceClassification", "num_labels": 3, "pad_token_id": 0},
+        "tags": {"task": "ForTokenClassification"},
+        "answers": {"task": "ForQuestionAnswering"},
+    },
+)
+
+TINY = (DECODER, TASKS)

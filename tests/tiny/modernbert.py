@@ -56,7 +56,7 @@ TINY = Tiny(
             },
             "head": "Model",
         },
-        "classes": {"head": "ForSequenceClassification", "num_labels": 3, "classifier_pooling": "mean"},
+        "classes": {"head": "ForSequenceClassification", "classifier_pooling": "mean", "hidden_activation": "silu"},
         "first": {"head": "ForSequenceClassification", "classifier_dropout": 0.2},
         "tags": {"head": "ForTokenClassification", "num_labels": 5},
         "answers": {"head": "ForQuestionAnswering"},

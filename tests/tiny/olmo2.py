@@ -9,9 +9,9 @@ from torch import nn
 from tests.tiny import Tiny, lively
 
 
-def make(**changes: Any) -> nn.Module:
+def make(task: str = "ForCausalLM", **changes: Any) -> nn.Module:
     """A tiny OLMo 2."""
-    from transformers import Olmo2Config, Olmo2ForCausalLM
+    import transformers
 
     config = {
         "vocab_size": 99,
@@ -24,10 +24,10 @@ def make(**changes: Any) -> nn.Module:
         "max_position_embeddings": 64,
         **changes,
     }
-    return lively(Olmo2ForCausalLM(Olmo2Config(**config)))
+    return lively(getattr(transformers, "Olmo2" + task)(transformers.Olmo2Config(**config)))
 
 
-TINY = Tiny(
+DECODER = Tiny(
     family="olmo2",
     make=make,
     configs={
@@ -41,3 +41,14 @@ TINY = Tiny(
         },
     },
 )
+
+TASKS = Tiny(
+    family="olmo2",
+    make=make,
+    kind="encoder",
+    configs={
+        "classes": {"task": "ForSequenceClassification", "num_labels": 3, "pad_token_id": 0},
+    },
+)
+
+TINY = (DECODER, TASKS)

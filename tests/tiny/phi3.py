@@ -11,9 +11,9 @@ from tests.tiny import Tiny, lively
 FACTORS = {"short_factor": [1.0, 1.1, 1.2, 1.3, 1.4, 1.5], "long_factor": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]}
 
 
-def make(**changes: Any) -> nn.Module:
+def make(task: str = "ForCausalLM", **changes: Any) -> nn.Module:
     """A tiny Phi-3."""
-    from transformers import Phi3Config, Phi3ForCausalLM
+    import transformers
 
     config = {
         "vocab_size": 99,
@@ -28,10 +28,10 @@ def make(**changes: Any) -> nn.Module:
         "max_position_embeddings": 64,
         **changes,
     }
-    return lively(Phi3ForCausalLM(Phi3Config(**config)))
+    return lively(getattr(transformers, "Phi3" + task)(transformers.Phi3Config(**config)))
 
 
-TINY = Tiny(
+DECODER = Tiny(
     family="phi3",
     make=make,
     configs={
@@ -53,3 +53,14 @@ TINY = Tiny(
         "window_tied": {"sliding_window": 5, "tie_word_embeddings": True, "hidden_act": "gelu", "rms_norm_eps": 1e-3},
     },
 )
+
+TASKS = Tiny(
+    family="phi3",
+    make=make,
+    kind="encoder",
+    configs={
+        "tags": {"task": "ForTokenClassification"},
+    },
+)
+
+TINY = (DECODER, TASKS)

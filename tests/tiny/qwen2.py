@@ -9,9 +9,9 @@ from torch import nn
 from tests.tiny import Tiny, lively
 
 
-def make(**changes: Any) -> nn.Module:
+def make(task: str = "ForCausalLM", **changes: Any) -> nn.Module:
     """A tiny Qwen 2."""
-    from transformers import Qwen2Config, Qwen2ForCausalLM
+    import transformers
 
     config = {
         "vocab_size": 99,
@@ -23,10 +23,10 @@ def make(**changes: Any) -> nn.Module:
         "max_position_embeddings": 64,
         **changes,
     }
-    return lively(Qwen2ForCausalLM(Qwen2Config(**config)))
+    return lively(getattr(transformers, "Qwen2" + task)(transformers.Qwen2Config(**config)))
 
 
-TINY = Tiny(
+DECODER = Tiny(
     family="qwen2",
     make=make,
     configs={
@@ -47,10 +47,24 @@ TINY = Tiny(
         "yarn": {
             "rope_parameters": {
                 "rope_type": "yarn",
-                "rope_theta": 1000000.0,
+                "rope_theta": 100.0,
                 "factor": 4.0,
-                "original_max_position_embeddings": 16,
+                "original_max_position_embeddings": 64,
+                "beta_fast": 4.0,
+                "beta_slow": 1.0,
             },
+            "max_position_embeddings": 256,
         },
     },
 )
+
+TASKS = Tiny(
+    family="qwen2",
+    make=make,
+    kind="encoder",
+    configs={
+        "classes": {"task": "ForSequenceClassification", "num_labels": 3, "pad_token_id": 0},
+    },
+)
+
+TINY = (DECODER, TASKS)

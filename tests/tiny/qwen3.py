@@ -9,9 +9,9 @@ from torch import nn
 from tests.tiny import Tiny, lively
 
 
-def make(**changes: Any) -> nn.Module:
+def make(task: str = "ForCausalLM", **changes: Any) -> nn.Module:
     """A tiny Qwen 3."""
-    from transformers import Qwen3Config, Qwen3ForCausalLM
+    import transformers
 
     config = {
         "vocab_size": 99,
@@ -24,10 +24,10 @@ def make(**changes: Any) -> nn.Module:
         "max_position_embeddings": 64,
         **changes,
     }
-    return lively(Qwen3ForCausalLM(Qwen3Config(**config)))
+    return lively(getattr(transformers, "Qwen3" + task)(transformers.Qwen3Config(**config)))
 
 
-TINY = Tiny(
+DECODER = Tiny(
     family="qwen3",
     make=make,
     configs={
@@ -42,3 +42,15 @@ TINY = Tiny(
         },
     },
 )
+
+TASKS = Tiny(
+    family="qwen3",
+    make=make,
+    kind="encoder",
+    configs={
+        "answers": {"task": "ForQuestionAnswering"},
+        "tags": {"task": "ForTokenClassification"},
+    },
+)
+
+TINY = (DECODER, TASKS)
