@@ -7,14 +7,13 @@ was asked for. What several layers need alike, such as a mask or a rotary table,
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from clearhead.ops.biases import Bias
 from clearhead.ops.masks import BoundMask, Everything, Mask, Positions
 from clearhead.state import State
 from clearhead.taps import Taps
@@ -61,11 +60,11 @@ class Pass:
     """The batch's part of the mask (documents, a caller's predicate), ANDed to each layer's own."""
     state: State | None = None
     source: Source | None = None
-    relative: Bias | None = None
-    """The table of distances that the layers of this stack share (T5)."""
     taps: Taps | None = None
     backend: str = "auto"
-    _kept: dict[Hashable, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._kept: dict[Hashable, Any] = {}
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
         """What `make` returns, made the first time `key` is asked for in this pass."""

@@ -20,7 +20,9 @@ def run(options: Options) -> None:
 
     rows = [summarise(family) for family in FAMILIES.values()]
     if options.json:
-        console.print_json({"families": [asdict(row) for row in rows], "counts": counts(rows)})
+        classes = [{"classes": family.architectures} for family in FAMILIES.values()]
+        listed = [asdict(row) | more for row, more in zip(rows, classes, strict=True)]
+        console.print_json({"families": listed, "counts": counts(rows)})
         return
     from clearhead.cli.inspect import columns
 

@@ -20,9 +20,9 @@ from clearhead.config import (
 from clearhead.families.common import ACTIVATION_NAMES, a, published_activation, write_heads, write_ids
 from clearhead.families.decoders import read_decoder
 from clearhead.families.family import Family, Reader
-from clearhead.families.layouts import EMBEDDING, ENDS, FEED_FORWARD, LAYER, OLD_ROTARY, PRE_NORMS, rows
+from clearhead.families.layouts import EMBEDDING, ENDS, FEED_FORWARD, LAYER, OLD_ROTARY, PRE_NORMS, experts, rows
 from clearhead.families.rope import read_rotary, write_rotary
-from clearhead.families.weights import Layout, Row, Stack
+from clearhead.families.weights import Layout, Row
 
 ARCHITECTURES = (
     "DeepseekV3ForCausalLM",
@@ -150,20 +150,14 @@ ATTENTION = {
     "kv_b_proj": "kv_b_proj",
     "o_proj": "o_proj",
 }
+GATED = {f"{part}_proj": f"{part}_proj" for part in ("gate", "up", "down")}
 LAYERS = (
     *rows(LAYER, PRE_NORMS | FEED_FORWARD),
     *rows(f"{LAYER}self_attn.", ATTENTION, ours="layers.{l}.mixer."),
     Row(f"{LAYER}mlp.gate.weight", "layers.{l}.ffn.router.weight"),
     Row(f"{LAYER}mlp.gate.e_score_correction_bias", "layers.{l}.ffn.router.correction"),
-    *(
-        Row(f"{LAYER}mlp.experts.{{e}}.{part}_proj.weight", f"layers.{{l}}.ffn.{part}_proj", Stack())
-        for part in ("gate", "up", "down")
-    ),
-    *rows(
-        f"{LAYER}mlp.shared_experts.",
-        {f"{part}_proj": f"{part}_proj" for part in ("gate", "up", "down")},
-        ours="layers.{l}.ffn.shared.",
-    ),
+    *experts(f"{LAYER}mlp.experts.{{e}}", *GATED),
+    *rows(f"{LAYER}mlp.shared_experts.", GATED, ours="layers.{l}.ffn.shared."),
 )
 # The released files' layer 61 guesses the token after the next, for training; no pass runs it.
 MTP = "embed_tokens enorm hnorm eh_proj shared_head.norm shared_head.head".split()

@@ -42,8 +42,6 @@ class Summary:
     mixer: str
     feed_forward: str
     formats: str
-    classes: tuple[str, ...]
-    """The published classes that it builds."""
 
 
 def summarise(family: Family) -> Summary:
@@ -60,7 +58,6 @@ def summarise(family: Family) -> Summary:
         mixer=_joined(_mixer(block) for block in blocks),
         feed_forward=_joined(_feed_forward(block) for block in blocks),
         formats="safetensors, .bin" + (", GGUF" if family.gguf is not None else ""),
-        classes=family.architectures,
     )
 
 

@@ -199,8 +199,8 @@ def read_beams(options: Options) -> BeamConfig | None:
             raise UsageError(f"{name} is an option of beam search; say how many beams (n_beams, 2 or more)")
     if n_beams == 1:
         return None
-    for name in ("top_k", "top_p", "min_p", "seed", "temperature"):
-        if options.get(name) not in (None, 0):
+    for name, off in (("temperature", 0), ("top_k", 0), ("top_p", 1), ("min_p", 0), ("seed", None)):
+        if options.get(name) not in (None, off):
             raise UsageError(f"{name} is an option of drawing, and beam search draws nothing; leave {name} or n_beams")
     if not isinstance(n_best, int) or isinstance(n_best, bool) or not 1 <= n_best <= n_beams:
         raise UsageError(f"n_best is {n_best!r}; of {n_beams} beams, 1 to {n_beams} answers can be given")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -49,10 +50,12 @@ def read_word_pieces(path: Path, config: Mapping[str, Any]) -> tuple[Core, dict[
 
 
 def _letters(vocabulary: dict[str, int], names: Mapping[str, str]) -> Core:
-    """Every letter is a token; white space is nothing."""
+    """Every letter is a token, and a run of others one unknown; white space is nothing."""
     core = Core(models.WordLevel(vocabulary, unk_token=names["unk_token"]))
-    each = pre_tokenizers.Split(Regex("."), behavior="isolated")
+    letters = "".join(re.escape(token) for token in vocabulary if len(token) == 1)
+    each = pre_tokenizers.Split(Regex(f"[{letters}]"), behavior="isolated")
     core.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), each])
+    core.decoder = decoders.Fuse()
     return core
 
 

@@ -32,12 +32,39 @@ class Arguments:
 def arguments(model: Transformer, inputs: Inputs) -> Arguments:
     """A text, ids, ids (T,) or (B, T) as a tensor, or a mapping of all that `model(...)` takes with "tokens" among it.
 
+    In a mapping `source` may be text too, and `pixels` and `frames` may be pictures and sounds, which are prepared as
+    the model's folder says.
+
     Raises:
         ClearheadError: there is nothing to look at, or it is text and the model has no tokenizer.
     """
     others = dict(inputs) if isinstance(inputs, Mapping) else {}
     tokens = others.pop("tokens", None) if isinstance(inputs, Mapping) else inputs
+    if "source" in others:
+        others["source"] = _tokens(model, others["source"])
+    for name, prepare in (("pixels", _pictures), ("frames", _sounds)):
+        if name in others and not isinstance(others[name], Tensor):
+            others[name] = prepare(model, others[name])
     return Arguments(None if tokens is None else _tokens(model, tokens), others)
+
+
+def _pictures(model: Transformer, pictures: Any) -> Tensor:
+    from clearhead.inputs.images import ImageProcessor
+
+    return ImageProcessor.from_folder(_folder(model, "pictures"))(pictures).to(model.device)
+
+
+def _sounds(model: Transformer, sounds: Any) -> Tensor:
+    from clearhead.inputs.audio import AudioProcessor
+
+    return AudioProcessor.from_folder(_folder(model, "sounds"))(sounds).to(model.device)
+
+
+def _folder(model: Transformer, what: str) -> str:
+    """Where the model came from, which says how its inputs are prepared."""
+    if model.origin is None:
+        raise ClearheadError(f"a model that was not loaded does not say how {what} are prepared; give tensors")
+    return str(model.origin.where)
 
 
 def _tokens(model: Transformer, tokens: Any) -> Tensor:

@@ -33,7 +33,7 @@ class Stack(nn.Module):
     def run(self, inputs: Inputs, p: Pass) -> Float[Tensor, "B T d"]:
         """Embed, pass through every block, norm."""
         if self.relative is not None:
-            p.relative = self.relative()
+            p.once("relative", self.relative)
         x_BTD = p.tap(self.path, "embed", self.embed(inputs, p))
         for block in self.layers:
             x_BTD = block(x_BTD, p)

@@ -105,8 +105,12 @@ class Attention(nn.Module):
 
     def _bias(self, p: Pass) -> Bias | None:
         if isinstance(self.config.positions, RelativeBiasConfig):
-            return p.relative
+            return p.once("relative", _no_table)
         if not isinstance(self.config.positions, AlibiConfig):
             return None
         n_heads = self.config.n_heads
         return p.once(("alibi", n_heads), lambda: Alibi(alibi_slopes(n_heads).to(p.device)))
+
+
+def _no_table() -> Bias:
+    raise AssertionError("the stack puts its table of relative positions into the pass before its first layer")

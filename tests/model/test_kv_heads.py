@@ -101,7 +101,9 @@ def test_the_model_it_is_made_from_stays():
 
 
 def test_what_is_refused():
-    with pytest.raises(ClearheadError, match=r"6 key-value heads of layer 0 .* 4 equal groups; possible are 1, 2, 3, 6"):
+    with pytest.raises(
+        ClearheadError, match=r"6 key-value heads of layer 0 .* 4 equal groups; possible are 1, 2, 3, 6"
+    ):
         grouped(many_heads(), 4)
     with pytest.raises(ClearheadError, match="at least 1"):
         grouped(many_heads(), 0)

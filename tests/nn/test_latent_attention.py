@@ -159,9 +159,7 @@ def test_padding_anywhere(name):
     with torch.no_grad():
         for chunk in (1, 3, N):
             reading = Reading(module)
-            pieces = [
-                reading(x[:, at : at + chunk], present=present[:, at : at + chunk]) for at in range(0, N, chunk)
-            ]
+            pieces = [reading(x[:, at : at + chunk], present=present[:, at : at + chunk]) for at in range(0, N, chunk)]
             out = torch.cat(pieces, dim=1)
             for row in range(3):
                 assert close(out[row, present[row]][None], whole(module, x[row : row + 1, present[row]]))

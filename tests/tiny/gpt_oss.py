@@ -8,7 +8,14 @@ from torch import nn
 
 from tests.tiny import Tiny, lively
 
-YARN = {"rope_type": "yarn", "rope_theta": 150000.0, "original_max_position_embeddings": 16, "truncate": False}
+YARN = {
+    "rope_type": "yarn",
+    "rope_theta": 150000.0,
+    "factor": 8.0,
+    "original_max_position_embeddings": 512,
+    "truncate": False,
+}
+"""Between the waves that are kept and those that are stretched lie some that matter within 20 tokens."""
 
 
 def make(**changes: Any) -> nn.Module:
@@ -27,8 +34,8 @@ def make(**changes: Any) -> nn.Module:
         "num_experts_per_tok": 3,
         "sliding_window": 5,
         "swiglu_limit": 0.9,
-        "max_position_embeddings": 64,
-        "rope_parameters": {**YARN, "factor": 4.0, "beta_fast": 8.0},
+        "max_position_embeddings": 4096,
+        "rope_parameters": YARN,
         **changes,
     }
     return lively(GptOssForCausalLM(GptOssConfig(**config)))
@@ -47,7 +54,7 @@ TINY = Tiny(
             "swiglu_limit": 2.0,
             "num_experts_per_tok": 1,
             "tie_word_embeddings": True,
-            "rope_parameters": {**YARN, "factor": 4.0, "truncate": True, "beta_fast": 4.0},
+            "rope_parameters": {**YARN, "truncate": True, "beta_fast": 16.0, "beta_slow": 2.0},
         },
     },
 )

@@ -1,0 +1,55 @@
+"""Contact maps against `transformers`, whose head reads the same patterns."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import clearhead
+from tests import tiny
+from tests.oracles import error
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("proteins")
+    theirs = tiny.make("esm", "masked")
+    theirs.set_attn_implementation("eager")
+    with torch.no_grad():
+        theirs.esm.contact_head.regression.weight *= 20  # patterns are small
+    theirs.save_pretrained(folder)
+    return theirs, clearhead.load(folder)
+
+
+def protein(n: int) -> torch.Tensor:
+    """`n` residues between the marks for start (0) and end (2)."""
+    residues = torch.randint(4, 24, (n,), generator=torch.Generator().manual_seed(n))
+    return torch.cat([torch.tensor([0]), residues, torch.tensor([2])])
+
+
+def test_one_protein(pair):
+    theirs, ours = pair
+    tokens = protein(18)[None]
+    found = clearhead.contacts(ours, tokens)
+    assert found.shape == (1, 18, 18)
+    assert found.std() > 0.05
+    assert torch.allclose(found, found.mT, atol=1e-6)
+    assert error(found, theirs.predict_contacts(tokens, torch.ones_like(tokens)).detach()) <= 1e-5
+
+
+def test_a_padded_batch(pair):
+    theirs, ours = pair
+    proteins = [protein(18), protein(11)]
+    tokens = torch.nn.utils.rnn.pad_sequence(proteins, batch_first=True, padding_value=1)
+    present = tokens != 1
+    found = clearhead.contacts(ours, {"tokens": tokens, "present": present})
+    expected = theirs.predict_contacts(tokens, present.long()).detach()
+    assert error(found[0], expected[0]) <= 1e-5
+    assert error(found[1, :11, :11], expected[1, :11, :11]) <= 1e-5
+    assert not found[1, 11:].any()
+
+
+def test_a_model_without_the_head_is_refused(tmp_path):
+    tiny.make("bert", "masked").save_pretrained(tmp_path)
+    with pytest.raises(clearhead.ClearheadError, match="no contact head"):
+        clearhead.contacts(clearhead.load(tmp_path), [3, 4])
