@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -33,6 +33,8 @@ class TensorInfo:
     shape: tuple[int, ...]
     dtype: torch.dtype | str
     file: str
+    turned: bool = False
+    """Whether the file has the last two dimensions the other way round."""
 
     @property
     def numel(self) -> int:
@@ -44,6 +46,8 @@ class Checkpoint(ABC):
     """An opened checkpoint. Close it, or use it in a `with` statement, once the weights are in place."""
 
     format: Format
+    unquantised: ClassVar[torch.dtype] = torch.float32
+    """What quantised numbers are read as, unless something else is asked for."""
 
     def __init__(self, where: Path, config: dict[str, Any], tensors: Mapping[str, TensorInfo]) -> None:
         self.where = str(where)
@@ -63,7 +67,8 @@ class Checkpoint(ABC):
                 f"{info.file}: {name!r} has shape {list(info.shape)}, but its place in the model has shape "
                 f"{list(target.shape)}. The config and the weights are of two different models."
             )
-        for begin, end, piece in pieces(target.detach(), CHUNK):
+        as_stored = target.detach().transpose(-1, -2) if info.turned else target.detach()
+        for begin, end, piece in pieces(as_stored, CHUNK):
             values = self._values(name, begin, end)
             piece.copy_(values.view(piece.shape))
             if check_finite:
@@ -72,10 +77,12 @@ class Checkpoint(ABC):
             self._release(name, begin, end)
 
     def read(self, name: str, dtype: torch.dtype | None = None, *, check_finite: bool = True) -> Tensor:
-        """A tensor in memory of its own, in the file's dtype (float32 when quantised) or in `dtype`."""
+        """A tensor in memory of its own, in the file's dtype (`unquantised` when quantised) or in `dtype`."""
         info = self._info(name)
-        own = info.dtype if isinstance(info.dtype, torch.dtype) else torch.float32
-        target = torch.empty(info.shape, dtype=dtype or own)
+        own = info.dtype if isinstance(info.dtype, torch.dtype) else self.unquantised
+        # A turned one lies in memory as it does in the file, which is read the faster.
+        order = (*range(len(info.shape) - 2), -1, -2) if info.turned else range(len(info.shape))
+        target = torch.empty([info.shape[i] for i in order], dtype=dtype or own).permute(*order)
         self.read_into(name, target, check_finite=check_finite)
         return target
 

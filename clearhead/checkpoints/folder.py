@@ -15,6 +15,7 @@ from torch import Tensor
 from clearhead.checkpoints import pickles
 from clearhead.checkpoints.checkpoint import Checkpoint, TensorInfo
 from clearhead.checkpoints.mapped import DOWNLOAD_AGAIN, LFS_POINTER, refuse_lfs_pointer
+from clearhead.checkpoints.mxfp4 import unpacking
 from clearhead.checkpoints.safetensors_file import Entry, SafetensorsFile
 from clearhead.errors import ClearheadError
 
@@ -90,7 +91,7 @@ def open_folder(folder: Path) -> Checkpoint:
     if not config_path.exists():
         raise ClearheadError(f"{folder} has no config.json, so it is no model{what_else(folder)}")
     config = read_json(config_path)
-    checkpoint = _open_weights(folder, config)
+    checkpoint = unpacking(_open_weights(folder, config))
     generation = folder / "generation_config.json"
     checkpoint.generation_config = read_json(generation) if generation.exists() else None
     checkpoint.sidecar_files = sidecar_files(folder)

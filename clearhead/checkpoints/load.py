@@ -108,7 +108,7 @@ def load(
 
     Args:
         source: where it is.
-        dtype: of the weights; None keeps the checkpoint's (float32 for quantised files).
+        dtype: of the weights; None keeps the checkpoint's (float32 for quantised files, bfloat16 for MXFP4 ones).
         device: where the weights go.
         revision: branch, tag or commit, for a Hub id.
         token: access token, for a Hub id.
@@ -258,9 +258,11 @@ def _dtype(dtype: torch.dtype | str | None) -> torch.dtype | None:
 
 
 def _stored_dtype(checkpoint: Checkpoint) -> torch.dtype:
-    """What most of the checkpoint's numbers are stored as; float32 where that is a quantisation."""
+    """What most of the checkpoint's numbers are stored as; where that is a quantisation, what it is read as."""
     numbers: Counter[torch.dtype | str] = Counter()
     for info in checkpoint.tensors.values():
         numbers[info.dtype] += info.numel
     dtype = numbers.most_common(1)[0][0]
-    return dtype if isinstance(dtype, torch.dtype) and dtype.is_floating_point else torch.float32
+    if not isinstance(dtype, torch.dtype):
+        return checkpoint.unquantised
+    return dtype if dtype.is_floating_point else torch.float32

@@ -20,6 +20,8 @@ from clearhead.checkpoints.folder import INDEX, SINGLE
 from clearhead.errors import ClearheadError
 
 CONFIG = "config.json"
+POOLED = re.compile(r"\w+_Pooling/config\.json")
+"""The one file of a folder inside: how a sentence encoder pools."""
 SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
 BESIDE_WEIGHTS = frozenset(
     "tokenizer.json tokenizer_config.json special_tokens_map.json added_tokens.json vocab.json merges.txt "
@@ -119,8 +121,9 @@ def _write_sidecar(path: Path, content: Path | bytes) -> None:
 
 
 def _plain(name: str) -> str:
-    parts = name.split("/")
-    if len(parts) > 2 or any(Path(part).name != part or part in ("", ".", "..") for part in parts) or name == CONFIG:
+    if POOLED.fullmatch(name):
+        return name
+    if Path(name).name != name or name in ("", ".", "..", CONFIG):
         raise ClearheadError(f"{name!r} can't be the name of a file saved beside the weights")
     return name
 

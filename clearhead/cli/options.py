@@ -23,6 +23,10 @@ Dtype = Annotated[
     Union[Literal["float32", "bfloat16", "float16"], None],  # noqa: UP007
     arg(metavar="float32|bfloat16|float16", help_behavior_hint=""),
 ]
+EarlyStopping = Annotated[
+    Union[Literal["true", "false", "never"], None],  # noqa: UP007
+    arg(metavar="true|false|never", help_behavior_hint=""),
+]
 if TYPE_CHECKING:
     Texts = tuple[str, ...]
 else:
@@ -68,6 +72,20 @@ class Ending:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Beams:
+    """Beam search: several texts are followed at once, and the best of those that ended is the answer."""
+
+    n_beams: OptionalInt = None
+    """How many texts are followed; 1 is off."""
+    length_penalty: OptionalFloat = None
+    """The log-probabilities of a text are divided by its length to this power; above 0 favours long texts, and 1 is
+    what holds when it is not given."""
+    early_stopping: EarlyStopping = None
+    """Stop when so many texts have ended (true), when the best that goes on falls behind them as it is now (false), or
+    when none that goes on can become better (never). Unset, it is false."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Loading:
     """How the weights are held."""
 
@@ -99,9 +117,11 @@ def rope_scaling(text: str) -> dict[str, Any]:
     return scaling
 
 
-def given(*options: Sampling | Ending) -> dict[str, Any]:
+def given(*options: Sampling | Ending | Beams) -> dict[str, Any]:
     """What the person asked for, as keywords of `generate` and `stream`."""
-    return {name: value for part in options for name, value in asdict(part).items() if value is not None}
+    words = {"true": True, "false": False}
+    asked = {name: value for part in options for name, value in asdict(part).items() if value is not None}
+    return {name: words.get(value, value) if name == "early_stopping" else value for name, value in asked.items()}
 
 
 def parse(options: type[T], prog: str, about: str, args: Sequence[str]) -> T:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -40,6 +41,45 @@ def contacts(model: Transformer, inputs: Inputs) -> Tensor:
             rows.append(model.contacts(maps_CLL.permute(1, 2, 0)).squeeze(-1).sigmoid())
     longest = max(len(row) for row in rows)
     return torch.stack([torch.nn.functional.pad(row, (0, longest - len(row)) * 2) for row in rows])
+
+
+@dataclass(frozen=True)
+class ContactMap:
+    """The contacts of one protein, and its residues."""
+
+    residues: tuple[str, ...]
+    contacts_LL: Tensor
+
+    def to_json(self) -> dict[str, Any]:
+        return {"residues": list(self.residues), "contacts": self.contacts_LL.tolist()}
+
+    def print(self) -> None:
+        """Draw it in the terminal, and list the likeliest pairs that are not neighbours in the chain."""
+        from rich.console import Console
+
+        from clearhead.lens.views.screen import theme_of
+        from clearhead.lens.views.terminal import attention_map
+
+        console = Console()
+        drawn = attention_map(self.contacts_LL, self.residues, width=console.width, theme=theme_of(console), key=False)
+        console.print(drawn, soft_wrap=True)
+        for i, j, p in self.likeliest():
+            console.print(f"{self.residues[i]}{i + 1} - {self.residues[j]}{j + 1}  {p:.3f}", highlight=False)
+
+    def likeliest(self, n: int = 8, apart: int = 6) -> list[tuple[int, int, float]]:
+        """The `n` likeliest pairs at least `apart` residues from each other: what folding has brought together."""
+        far_LL = self.contacts_LL.triu(apart)
+        best = far_LL.flatten().topk(min(n, int((far_LL > 0).sum())))
+        width = len(self.residues)
+        return [(int(i) // width, int(i) % width, float(p)) for i, p in zip(best.indices, best.values, strict=True)]
+
+
+def contact_map(model: Transformer, text: str) -> ContactMap:
+    """The contacts of a protein given as text. Raises ClearheadError as `contacts` does."""
+    map_LL = contacts(model, text)[0].float().cpu()
+    ends = model.config.ids.eos
+    pieces = [model.tokenizer.pieces([i])[0] for i in model.tokenizer.encode(text)[1:] if i not in ends]
+    return ContactMap(tuple(pieces), map_LL)
 
 
 def corrected(maps_CLL: Tensor) -> Tensor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
@@ -57,7 +59,15 @@ class Embedding(nn.Module):
         if isinstance(front, PatchesConfig):
             height, width = _given(inputs.pixels_BCHW, "a picture (pixels=)").shape[-2:]
             return n_patch_tokens(front, height, width)
-        return n_frame_tokens(front, _given(inputs.frames_BMF, "a spectrogram (frames=)").shape[-1])
+        n_frames = _given(inputs.frames_BMF, "a spectrogram (frames=)").shape[-1]
+        n_slots, places = n_frame_tokens(front, n_frames), self.config.positions
+        if isinstance(places, LearnedPositions) and n_slots != places.n:
+            # Silence is part of what such a model learned to hear: it is padded in the sound, not here.
+            raise ClearheadError(
+                f"the spectrogram has {n_frames} frames, and this model reads exactly {places.n * prod(front.strides)}; "
+                "clearhead.inputs.audio.AudioProcessor fills a sound up with silence"
+            )
+        return n_slots
 
     def forward(self, inputs: Inputs, p: Pass) -> Float[Tensor, "B T d"]:
         c = self.config

@@ -66,7 +66,7 @@ def selective_step(
 
 SEGMENT = 1024
 """Tokens scanned at once; longer texts are scanned one segment after another."""
-TILE = 2**19
+TILE = 2**20
 """Numbers of state worked on at once, so that they stay in the cache."""
 NARROWEST = 32
 """The fewest channels in a tile: narrower ones are slow to multiply."""
@@ -91,8 +91,9 @@ def selective_scan(
         n_tokens = min(SEGMENT, x_BTF.shape[1] - first)
         over = -n_tokens % chunk_size(n_tokens)
         # Filled up to whole chunks: a token with dt = 0 leaves the state alone.
-        texts = [F.pad(x[:, first : first + n_tokens], (0, 0, 0, over)) for x in (x_BTF, dt_BTF, B_BTN, C_BTN)]
-        start = None if start_BT is None else F.pad(start_BT[:, first : first + n_tokens], (0, over))
+        part = slice(first, first + n_tokens)
+        texts = [F.pad(x[:, part], (0, 0, 0, over)) if over else x[:, part] for x in (x_BTF, dt_BTF, B_BTN, C_BTN)]
+        start = None if start_BT is None else F.pad(start_BT[:, part], (0, over))
         y_BTF, h_BFN = cast(Any, _Scan).apply(*texts, A_FN, h_BFN, start)
         y_parts.append(y_BTF[:, :n_tokens])
     return (y_parts[0] if len(y_parts) == 1 else torch.cat(y_parts, dim=1)), h_BFN
@@ -128,7 +129,7 @@ class _Scan(torch.autograd.Function):
             x_BTF, dt_BTF, gy, h0_BNF = x[b, :, f], dt[b, :, f], gy_BTF[b, :, f], h0[b, f].mT
             decay, h = _fill(rooms, x_BTF, dt_BTF, B[b], A[f], start if start is None else start[b])
             spare, g = (room[: decay.numel()].view(decay.shape) for room in rooms[2:])
-            scan_chunks(spare.copy_(decay), h, h0_BNF)
+            scan_chunks(decay, h, h0_BNF)
             gC[b] += (h @ gy[..., None])[..., 0]
             # What a state is worth: what its own token reads of it, and what the next token keeps of it.
             spare[:, :-1], spare[:, -1] = decay[:, 1:], 1.0
@@ -192,21 +193,21 @@ def scan_chunks(
 ) -> Float[Tensor, "B n f"]:
     """Work out h_t = decay_t h_{t-1} + write_t in the place of `write`, for T in whole chunks; returns the last.
 
-    `backwards`: from the last token to the first, h_t = decay_t h_{t+1} + write_t. The decays are overwritten.
+    `backwards`: from the last token to the first, h_t = decay_t h_{t+1} + write_t.
     """
-    size = chunk_size(decay_BTNF.shape[1])
-    decay, state = decay_BTNF.unflatten(1, (-1, size)), write_BTNF.unflatten(1, (-1, size))
-    way = -1 if backwards else 1
-    decays, states = decay.unbind(2)[::way], state.unbind(2)[::way]
-    for i in range(1, size):
-        # Of all chunks at once: the state from zeros, and what is left of the state before the chunk.
-        states[i].addcmul_(decays[i], states[i - 1])
-        decays[i].mul_(decays[i - 1])
-    before = torch.empty_like(states[0])
-    for chunk in range(state.shape[1])[::way]:
-        before[:, chunk] = h_BNF
-        h_BNF = torch.addcmul(states[-1][:, chunk], decays[-1][:, chunk], h_BNF)
-    state.addcmul_(decay, before[:, :, None])
+    size, way = chunk_size(decay_BTNF.shape[1]), -1 if backwards else 1
+    decays, writes = (x.unflatten(1, (-1, size)).unbind(2)[::way] for x in (decay_BTNF, write_BTNF))
+    # Of all chunks at once: what they make of a state of zeros, and what they leave of any other.
+    end, left = writes[0].clone(), decays[0].clone()
+    for decay, write in zip(decays[1:], writes[1:], strict=True):
+        torch.addcmul(write, decay, end, out=end)
+        left.mul_(decay)
+    for chunk in range(end.shape[1])[::way]:
+        # From here on `left` holds the states before the chunks.
+        after_BNF = torch.addcmul(end[:, chunk], left[:, chunk], h_BNF)
+        left[:, chunk], h_BNF = h_BNF, after_BNF
+    for decay, write in zip(decays, writes, strict=True):
+        left = write.addcmul_(decay, left)
     return h_BNF
 
 

@@ -44,6 +44,18 @@ def test_every_option_arrives(calls: Any) -> None:
     }
 
 
+@pytest.mark.parametrize(("said", "meant"), [("true", True), ("false", False), ("never", "never")])
+def test_a_beam_search_is_printed_at_its_end(
+    said: str, meant: Any, calls: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = f"--n-beams 4 --length-penalty 0.6 --early-stopping {said} --decoder-prompt <|en|>"
+    assert main(["generate", "m", "p", *flags.split()]) == 0
+    assert capsys.readouterr().out == " one two\n"
+    how = calls.asked[0][1]
+    beams = {name: how[name] for name in ("n_beams", "length_penalty", "early_stopping", "decoder_prompt")}
+    assert beams == {"n_beams": 4, "length_penalty": 0.6, "early_stopping": meant, "decoder_prompt": "<|en|>"}
+
+
 def test_what_is_not_asked_for_is_left_to_the_library(calls: Any) -> None:
     assert main(["generate", "m", "p"]) == 0
     assert calls.asked[0][1] == {"max_new_tokens": 128, "stop": (), "overflow": "refuse"}

@@ -216,7 +216,10 @@ def _toggled(owner: Any, name: str, now: bool) -> Iterator[bool]:
         case records.HeadsConfig(labels=()), "average_labels":
             return
         case records.TransformerConfig(encoder=encoder, decoder=decoder), "share_tokens":
-            if all(stack is not None and isinstance(stack.embed.front, records.TokensConfig) for stack in (encoder, decoder)):
+            if all(
+                stack is not None and isinstance(stack.embed.front, records.TokensConfig)
+                for stack in (encoder, decoder)
+            ):
                 yield not now
         case _:
             yield not now
@@ -267,7 +270,7 @@ def _other_counts(owner: Any, name: str, now: int) -> Iterator[int | None]:
 def _instead_of_nothing(owner: Any, name: str) -> Iterator[Any]:
     """A part or a number where the right model has none."""
     match owner, name:
-        case (records.ScoresConfig() | records.TokenHeadConfig()), "softcap":
+        case ((records.ScoresConfig() | records.TokenHeadConfig()), "softcap"):
             yield 1.0
         case records.ScoresConfig(), "scale":
             yield 0.4
@@ -281,7 +284,7 @@ def _instead_of_nothing(owner: Any, name: str) -> Iterator[Any]:
             yield QKNormConfig(norm=NormConfig())
         case records.EmbedConfig(), "positions":
             yield SinusoidalPositions(n=4096)
-        case (records.YarnScaling() | records.LongRopeScaling()), "attention_factor":
+        case ((records.YarnScaling() | records.LongRopeScaling()), "attention_factor"):
             yield 1.5
         case (records.SublayerConfig(), "pre" | "out" | "after") | (
             (records.StackConfig() | records.EmbedConfig() | TransformConfig()),

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import torch
 
 import clearhead
+from clearhead.cli import main
 from tests import tiny
 from tests.oracles import error
 
@@ -53,3 +56,19 @@ def test_a_model_without_the_head_is_refused(tmp_path):
     tiny.make("bert", "masked").save_pretrained(tmp_path)
     with pytest.raises(clearhead.ClearheadError, match="no contact head"):
         clearhead.contacts(clearhead.load(tmp_path), [3, 4])
+
+
+def test_look_draws_the_map(tmp_path, pair, capsys):
+    """As a person asks for it: a protein's letters on the command line."""
+    marks, letters = ["<cls>", "<pad>", "<eos>", "<unk>"], "LAGVSERTIDPKQNFYMHWCXBUZO.-"
+    clearhead.save(pair[1], tmp_path / "proteins")
+    (tmp_path / "proteins" / "vocab.txt").write_text("\n".join([*marks, *letters, "<null_1>", "<mask>"]))
+    call = ["look", str(tmp_path / "proteins"), "MKTAYIAKQRQISFVK", "--contacts"]
+    assert main(call) == 0
+    drawn = capsys.readouterr().out.splitlines()
+    assert sum("-" in line and "." in line for line in drawn) == 8
+    assert main([*call, "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert "".join(said["residues"]) == "MKTAYIAKQRQISFVK"
+    assert torch.tensor(said["contacts"]).shape == (16, 16)
+    assert main([*call, "--layer", "1"]) == 2

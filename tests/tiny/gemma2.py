@@ -35,7 +35,7 @@ DECODER = Tiny(
         "turns": {"attn_logit_softcapping": 5.0, "final_logit_softcapping": 3.0},
         "other_layers": {
             "layer_types": ["full_attention", "full_attention", "sliding_attention", "sliding_attention"],
-            "query_pre_attn_scalar": 10,
+            "query_pre_attn_scalar": 40,
             "attention_bias": True,
             "tie_word_embeddings": False,
             "hidden_activation": "silu",

@@ -54,7 +54,7 @@ TINY = Tiny(
             "swiglu_limit": 2.0,
             "num_experts_per_tok": 1,
             "tie_word_embeddings": True,
-            "rope_parameters": {**YARN, "truncate": True, "beta_fast": 16.0, "beta_slow": 2.0},
+            "rope_parameters": {**YARN, "truncate": True, "beta_fast": 16.0},
         },
     },
 )
