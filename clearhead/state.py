@@ -376,13 +376,17 @@ class State:
             self.tokens = self.tokens[:, :length]
         self._count()
 
-    def select(self, rows: Tensor | list[int]) -> None:
-        """Keep these rows of the batch, in this order; a row may be named twice."""
+    def select(self, rows: Tensor | list[int], *, same_source: bool = False) -> None:
+        """Keep these rows of the batch, in this order; a row may be named twice.
+
+        `same_source`: each row takes the place of one with the same source, which so need not be copied.
+        """
         rows = torch.as_tensor(rows)
         if isinstance(self.read_as, Tensor):
             self.read_as = self.read_as.index_select(0, rows)
         for layer in self.layers:
-            layer.select(rows)
+            if not (same_source and isinstance(layer, CrossState)):
+                layer.select(rows)
         self.positions = self.positions.select(rows)
         if self.tokens is not None:
             self.tokens = self.tokens.index_select(0, rows)

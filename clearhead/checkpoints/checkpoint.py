@@ -82,7 +82,7 @@ class Checkpoint(ABC):
         own = info.dtype if isinstance(info.dtype, torch.dtype) else self.unquantised
         # A turned one lies in memory as it does in the file, which is read the faster.
         order = (*range(len(info.shape) - 2), -1, -2) if info.turned else range(len(info.shape))
-        target = torch.empty([info.shape[i] for i in order], dtype=dtype or own).permute(*order)
+        target = torch.empty([info.shape[i] for i in order], dtype=dtype or own).permute(tuple(order))
         self.read_into(name, target, check_finite=check_finite)
         return target
 

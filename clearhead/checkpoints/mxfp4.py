@@ -1,6 +1,6 @@
-"""Experts packed as MXFP4 (OCP Microscaling Formats 1.0, section 5.2), as gpt-oss is published, unpacked as they are read.
+"""Experts packed as MXFP4 (OCP Microscaling Formats 1.0, section 5.2), unpacked as they are read: published gpt-oss.
 
-A tensor is two in the file: `NAME_blocks`, bytes (expert, row, block, 16) of two numbers each, the first in the low half,
+A tensor is two in the file: `NAME_blocks`, bytes (expert, row, block, 16) of two numbers, the first in the low half,
 and `NAME_scales`, an exponent (expert, row, block) for 32 numbers. Rows are outputs, and the plain tensor that they
 stand for is stored (expert, in, out). Every number of the format is one of bfloat16's too.
 """

@@ -58,8 +58,8 @@ def read_blocks(
     )
 
     def sublayer(op: AttentionConfig | FeedForwardConfig) -> SublayerConfig:
-        norms = {"pre": NORM} if place == "pre" else {"after": NORM}
-        return SublayerConfig(op=op, dropout=dropout, **norms)
+        pre, after = (NORM, None) if place == "pre" else (None, NORM)
+        return SublayerConfig(op=op, pre=pre, after=after, dropout=dropout)
 
     decodes = part == "decoder"
     block = BlockConfig(
@@ -67,7 +67,8 @@ def read_blocks(
         cross=sublayer(attention) if decodes else None,
         ffn=sublayer(feed_forward),
     )
-    return (block,) * r.get(f"{part}_layers", 12)
+    n_layers: int = r.get(f"{part}_layers", 12)
+    return (block,) * n_layers
 
 
 def read_start(r: Reader, ids: tuple[int | None, int | None, int | None], start: int | None) -> TokenIds:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 from clearhead.config import TransformerConfig
@@ -39,6 +39,7 @@ NEUTRAL: dict[str, Any] = {
     "attention_bias": False,
     "mlp_bias": False,
     "use_mrope": False,
+    "quantization_config": None,
 }
 
 
@@ -180,7 +181,7 @@ class Family:
         """
         reader = self._reader(raw, where)
         try:
-            config = self.config(reader)
+            config: TransformerConfig = self.config(reader)
         except ClearheadError as problem:
             if where in str(problem):
                 raise
@@ -201,10 +202,10 @@ class Family:
             ClearheadError: this family's config can't say all that `config` does.
         """
         new = self._written(config)
-        if self.config(self._reader(new, "written")) != config:
+        lost = difference(config, self.config(self._reader(new, "written")))
+        if lost is not None:
             raise ClearheadError(
-                f"this model can't be written as {self.model_type}: read back, its config would be another one, so "
-                "something in it has no place there"
+                f"this model can't be written as {self.model_type}, whose config has no place for all of it: {lost}"
             )
         if not raw:
             return new
@@ -226,3 +227,17 @@ class Family:
                 f"{where}: architectures is {named}; of {self.model_type}, {' or '.join(self.architectures)} is built"
             )
         return Reader(raw, where, built[0])
+
+
+def difference(config: Any, other: Any, path: str = "") -> str | None:
+    """Where two records first differ, in words; None where they are equal."""
+    if config == other:
+        return None
+    if is_dataclass(config) and type(config) is type(other):
+        parts = [(f.name, getattr(config, f.name), getattr(other, f.name)) for f in fields(config)]
+    elif isinstance(config, tuple) and isinstance(other, tuple) and len(config) == len(other):
+        parts = [(str(i), a, b) for i, (a, b) in enumerate(zip(config, other, strict=True))]
+    else:
+        return f"{path} is {config!r} and would be read back as {other!r}"
+    found = (difference(a, b, f"{path}.{name}" if path else name) for name, a, b in parts)
+    return next((words for words in found if words is not None), None)

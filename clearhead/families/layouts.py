@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -63,13 +63,8 @@ def only(holds: Callable[[Any], bool], those: Iterable[Row]) -> tuple[Row, ...]:
     return tuple(replace(row, when=holds) for row in those)
 
 
-def with_answers(those: Sequence[Row]) -> tuple[Row, ...]:
-    """Rows of a family whose class that answers questions calls its inner model `transformer`."""
-    inner = (row for row in those if row.file.startswith("model."))
-    renamed = (replace(row, file="transformer." + row.file.removeprefix("model.")) for row in inner)
-    own = only(lambda config: not answers(config), (row for row in those if row.file.startswith("model.")))
-    return (*own, *only(answers, renamed), *(row for row in those if not row.file.startswith("model.")))
-
+ANSWERING = ("transformer.", answers)
+"""What several families' classes that answer questions call their inner model."""
 
 LABELS_BY_CLASS = (
     *rows("", {"qa_outputs": f"labels.{SPAN}"}, ours=""),

@@ -18,7 +18,7 @@ from clearhead.families.decoders import (
     write_decoder,
 )
 from clearhead.families.family import GGUF, Family, GGUFFile, Reader
-from clearhead.families.layouts import GGUF_TURNED, LLAMA, OLD_ROTARY, read_gguf, with_answers
+from clearhead.families.layouts import ANSWERING, GGUF_TURNED, LLAMA, OLD_ROTARY, read_gguf
 from clearhead.families.weights import Layout
 
 ARCHITECTURES = architectures("Llama", CLASSIFY, TAG, ANSWER)
@@ -80,6 +80,6 @@ FAMILY = Family(
     architectures=ARCHITECTURES,
     config=read,
     to_hf=write,
-    weights=Layout(with_answers(LLAMA), skips=OLD_ROTARY, prefix="model."),
+    weights=Layout(LLAMA, skips=OLD_ROTARY, prefix="model.", prefix_of_some=ANSWERING),
     gguf=GGUF(architecture="llama", config=from_gguf, weights=Layout(GGUF_TURNED, skips=("rope_freqs.weight",))),
 )

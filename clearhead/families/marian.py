@@ -13,6 +13,7 @@ from clearhead.config import (
     TokensConfig,
     TransformerConfig,
 )
+from clearhead.families.common import a
 from clearhead.families.fairseq import IGNORES, Part, read_blocks, read_start, stack_rows, write_stacks
 from clearhead.families.family import Family, Reader
 from clearhead.families.layouts import TIED
@@ -57,7 +58,7 @@ def read(r: Reader) -> TransformerConfig:
 def write(config: TransformerConfig) -> dict[str, Any]:
     return {
         **write_stacks(config, "max_position_embeddings"),
-        "vocab_size": config.encoder.embed.front.vocab_size,
+        "vocab_size": a(TokensConfig, a(StackConfig, config.encoder).embed.front).vocab_size,
         "decoder_vocab_size": config.vocab_size,
         "share_encoder_decoder_embeddings": config.share_tokens,
         **({} if config.heads.tokens is not None else {"architectures": [BARE]}),

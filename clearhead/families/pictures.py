@@ -10,6 +10,7 @@ from clearhead.config import (
     BlockConfig,
     EmbedConfig,
     FeedForwardConfig,
+    HeadsConfig,
     LearnedPositions,
     MaskConfig,
     NormConfig,
@@ -99,13 +100,19 @@ def write_encoder(config: TransformerConfig) -> dict[str, Any]:
     }
 
 
-def read_pool(r: Reader, d_model: int) -> PoolConfig:
+def read_bare(r: Reader, d_model: int) -> HeadsConfig:
+    """What the bare model ends in: a pool, where the file has one."""
+    if not r.get("add_pooling_layer", True):
+        return HeadsConfig()
     act = r.choose("pooler_act", ACTIVATION_NAMES, "tanh")
-    return PoolConfig(transform=TransformConfig(width=r.get("pooler_output_size", d_model), activation=act))
+    transform = TransformConfig(width=r.get("pooler_output_size", d_model), activation=act)
+    return HeadsConfig(pool=PoolConfig(transform=transform))
 
 
-def write_pool(config: TransformerConfig) -> dict[str, Any]:
-    transform = a(TransformConfig, a(PoolConfig, config.heads.pool).transform)
+def write_bare(heads: HeadsConfig) -> dict[str, Any]:
+    if heads.pool is None:
+        return {"add_pooling_layer": False}
+    transform = a(TransformConfig, heads.pool.transform)
     return {"pooler_output_size": transform.width, "pooler_act": published_activation(a(str, transform.activation))}
 
 

@@ -18,7 +18,7 @@ from clearhead.families.decoders import (
     write_late_windows,
 )
 from clearhead.families.family import GGUF, Family, Reader
-from clearhead.families.layouts import GGUF_PLAIN, LLAMA, OLD_ROTARY, read_gguf, with_answers
+from clearhead.families.layouts import ANSWERING, GGUF_PLAIN, LLAMA, OLD_ROTARY, read_gguf
 from clearhead.families.weights import Layout
 
 ARCHITECTURES = architectures("Qwen2", CLASSIFY, TAG, ANSWER)
@@ -51,6 +51,6 @@ FAMILY = Family(
     architectures=ARCHITECTURES,
     config=read,
     to_hf=write,
-    weights=Layout(with_answers(LLAMA), skips=OLD_ROTARY, prefix="model."),
+    weights=Layout(LLAMA, skips=OLD_ROTARY, prefix="model.", prefix_of_some=ANSWERING),
     gguf=GGUF(architecture="qwen2", config=read_gguf, weights=Layout(GGUF_PLAIN)),
 )

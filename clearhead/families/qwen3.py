@@ -20,7 +20,7 @@ from clearhead.families.decoders import (
     write_late_windows,
 )
 from clearhead.families.family import GGUF, Family, Reader
-from clearhead.families.layouts import GGUF_PLAIN, LLAMA, read_gguf, with_answers
+from clearhead.families.layouts import ANSWERING, GGUF_PLAIN, LLAMA, read_gguf
 from clearhead.families.weights import Layout
 
 ARCHITECTURES = architectures("Qwen3", CLASSIFY, TAG, ANSWER)
@@ -61,6 +61,6 @@ FAMILY = Family(
     architectures=ARCHITECTURES,
     config=read,
     to_hf=write,
-    weights=Layout(with_answers(LLAMA), prefix="model."),
+    weights=Layout(LLAMA, prefix="model.", prefix_of_some=ANSWERING),
     gguf=GGUF(architecture="qwen3", config=read_gguf, weights=Layout(GGUF_PLAIN)),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -128,60 +128,47 @@ def write(config: TransformerConfig) -> dict[str, Any]:
     }
 
 
-def is_gated(config: TransformerConfig) -> bool:
-    return bool(config.stack.blocks[0].ffn.op.gated)
+def models(alone: bool, gated: bool | None = None) -> Callable[[TransformerConfig], bool]:
+    """Which models have a row: encoders alone or with a decoder, with gated feed-forwards or plain ones."""
+
+    def hold(config: TransformerConfig) -> bool:
+        ffn = a(FeedForwardConfig, a(SublayerConfig, config.stack.blocks[0].ffn).op)
+        return (config.decoder is None) == alone and gated in (None, ffn.gated)
+
+    return hold
 
 
-def is_plain(config: TransformerConfig) -> bool:
-    return not is_gated(config)
-
-
-def is_alone(config: TransformerConfig) -> bool:
-    return config.decoder is None
-
-
-def is_both(config: TransformerConfig) -> bool:
-    return config.decoder is not None
-
-
-def stack_rows(theirs: str, ours: str, *parts: str) -> tuple[Row, ...]:
-    """Rows of a stack, whose layers in the file are lists of `parts`; where an encoder is alone, it has no prefix."""
+def stack_rows(theirs: str, ours: str, *parts: str, alone: bool = False) -> tuple[Row, ...]:
+    """Rows of a stack, whose layers in the file are lists of `parts`."""
+    every = models(alone)
     found = [
-        Row(f"{theirs}.final_layer_norm.weight", f"{ours}norm.weight"),
-        Row(f"{theirs}.block.0.layer.0.SelfAttention.relative_attention_bias.weight", f"{ours}relative.weight"),
+        Row(f"{theirs}.final_layer_norm.weight", f"{ours}norm.weight", when=every),
+        Row(f"{theirs}.block.0.layer.0.{MIXER}.relative_attention_bias.weight", f"{ours}relative.weight", when=every),
     ]
     for i, part in enumerate(parts):
         file, layer = f"{theirs}.block.{{l}}.layer.{i}.", f"{ours}layers.{{l}}."
-        found.append(Row(f"{file}layer_norm.weight", f"{layer}{part}_norm.pre.weight"))
-        kind = {"mixer": "SelfAttention", "cross": "EncDecAttention"}.get(part)
-        if kind is not None:
-            found += [Row(f"{file}{kind}.{x}.weight", f"{layer}{part}.{x}_proj.weight") for x in "qkvo"]
+        found.append(Row(f"{file}layer_norm.weight", f"{layer}{part}_norm.pre.weight", when=every))
+        if part != "ffn":
+            kind = MIXER if part == "mixer" else CROSS
+            found += [Row(f"{file}{kind}.{x}.weight", f"{layer}{part}.{x}_proj.weight", when=every) for x in "qkvo"]
             continue
-        found += [
-            Row(f"{file}DenseReluDense.wi.weight", f"{layer}ffn.up_proj.weight", when=is_plain),
-            Row(f"{file}DenseReluDense.wi_0.weight", f"{layer}ffn.gate_proj.weight", when=is_gated),
-            Row(f"{file}DenseReluDense.wi_1.weight", f"{layer}ffn.up_proj.weight", when=is_gated),
-            Row(f"{file}DenseReluDense.wo.weight", f"{layer}ffn.down_proj.weight"),
-        ]
+        names = {"wi": ("up", False), "wi_0": ("gate", True), "wi_1": ("up", True), "wo": ("down", None)}
+        for name, (ffn, gated) in names.items():
+            row = Row(f"{file}DenseReluDense.{name}.weight", f"{layer}ffn.{ffn}_proj.weight", when=models(alone, gated))
+            found.append(row)
     return tuple(found)
 
 
-def only(rows: tuple[Row, ...], when: Any) -> tuple[Row, ...]:
-    """Rows of some models only, besides what else they are conditional on."""
-    return tuple(
-        replace(row, when=when if row.when is None else lambda config, own=row.when: own(config) and when(config))
-        for row in rows
-    )
-
+MIXER, CROSS = "SelfAttention", "EncDecAttention"
 
 WEIGHTS = (
     Row("shared.weight", "embed.tokens.weight"),
     # Older files repeat the shared table.
     Row("encoder.embed_tokens.weight", "encoder.embed.tokens.weight", TIED),
     Row("decoder.embed_tokens.weight", "decoder.embed.tokens.weight", TIED),
-    *only(stack_rows("encoder", "encoder.", "mixer", "ffn"), is_both),
-    *only(stack_rows("decoder", "", "mixer", "cross", "ffn"), is_both),
-    *only(stack_rows("encoder", "", "mixer", "ffn"), is_alone),
+    *stack_rows("encoder", "encoder.", "mixer", "ffn"),
+    *stack_rows("decoder", "", "mixer", "cross", "ffn"),
+    *stack_rows("encoder", "", "mixer", "ffn", alone=True),
     Row("lm_head.weight", "head.weight", TIED),
 )
 
@@ -191,7 +178,9 @@ FAMILY = Family(
     config=read,
     to_hf=write,
     # Of a bias of cross-attention that nothing adds.
-    weights=Layout(WEIGHTS, skips=("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",)),
+    weights=Layout(
+        WEIGHTS, skips=(f"decoder.block.0.layer.1.{CROSS}.relative_attention_bias.weight",), spares=("decoder.",)
+    ),
     ignores=frozenset("initializer_factor n_positions output_past gradient_checkpointing".split()),
     told=own_head,
 )

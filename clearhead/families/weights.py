@@ -272,6 +272,11 @@ class Layout:
     """Templates of tensors that hold nothing learned: old buffers, or layers that no pass runs."""
     prefix: str = ""
     """What files saved from the inner model leave out of every name."""
+    prefix_of_some: tuple[str, Callable[[Any], bool]] | None = None
+    """Another prefix, and of which configs' models it is."""
+    spares: tuple[str, ...] = ()
+    """How names begin of a part that some of the family's classes go without: where nothing of it is read, all of it
+    is listed as unused."""
     constants: Mapping[str, Callable[[Any], Tensor | None]] = field(default_factory=dict)
     """Tensors that follow from the config: written (unless None), and read over."""
     legacy: Mapping[str, str] = field(default_factory=dict)
@@ -283,23 +288,33 @@ class Layout:
         check_bijection(self.rows, counts_alike=self.numbers is None)
 
     def suiting(self, files: Iterable[str]) -> Layout:
-        """This layout, or the one without the prefix where no file name has it."""
-        return self if any(name.startswith(self.prefix) for name in files) else self.bare()
+        """This layout with the prefix that file names have, or without any."""
+        names = tuple(files)
+        known = (self.prefix, *(self.prefix_of_some or ())[:1])
+        return self.under(next((prefix for prefix in known if any(n.startswith(prefix) for n in names)), ""))
 
     def writing(self, config: Config) -> Layout:
         """The layout to save a model in: one that ends in its stream is saved as the inner model."""
         heads = getattr(config, "heads", None)
-        return self.bare() if heads is not None and heads.tokens is None and not heads.labels else self
+        if heads is not None and heads.tokens is None and not heads.labels:
+            return self.under("")
+        other, holds = self.prefix_of_some or (self.prefix, lambda config: True)
+        return self.under(other) if holds(config) else self
 
-    def bare(self) -> Layout:
-        """The layout of the inner model, without the prefix."""
-        cut = self.prefix
+    def under(self, prefix: str) -> Layout:
+        """The layout with another prefix, or none: that of the inner model."""
+        if prefix == self.prefix:
+            return self
+
+        def renamed(name: str) -> str:
+            return prefix + name.removeprefix(self.prefix) if name.startswith(self.prefix) else name
+
         return replace(
             self,
-            rows=tuple(replace(row, file=row.file.removeprefix(cut)) for row in self.rows),
-            skips=tuple(skip.removeprefix(cut) for skip in self.skips),
-            constants={name.removeprefix(cut): make for name, make in self.constants.items()},
-            prefix="",
+            rows=tuple(replace(row, file=renamed(row.file)) for row in self.rows),
+            skips=tuple(map(renamed, self.skips)),
+            constants={renamed(name): make for name, make in self.constants.items()},
+            prefix=prefix,
         )
 
     def spelled_today(self, name: str) -> str:
@@ -327,7 +342,7 @@ class Plan:
     repeats: list[tuple[str, str]]
     """Tensors that repeat a tied parameter and must equal it."""
     unused: list[str]
-    """Tensors of heads that the model was not asked to have."""
+    """Tensors of heads and parts that the model was not asked to have."""
     new: list[str]
     """Parameters of heads that the file does not have, to be drawn at random: only where asked for."""
 
@@ -408,12 +423,14 @@ def plan(
         and row.op.parameter in parameters
         and row.file in spelled
     ]
-    claimed = {file for match in matches for file in match.files} | {file for file, _ in repeats}
+    claimed = {file for match in matches for file in match.files}
+    spares = tuple(part for part in layout.spares if not any(file.startswith(part) for file in claimed))
+    claimed |= {file for file, _ in repeats}
     claimed |= set(layout.constants)
     skipped = [_template(skip) for skip in layout.skips]
     heads = [_template(row.file) for row in layout.rows if _is_head(row.names) and row.names[0] not in parameters]
     left = [name for name in spelled if name not in claimed and not any(s.fullmatch(name) for s in skipped)]
-    unused = [name for name in left if any(head.fullmatch(name) for head in heads)]
+    unused = [name for name in left if name.startswith(spares) or any(head.fullmatch(name) for head in heads)]
     problems += [f"the tensor {name} has no place in this model" for name in left if name not in unused]
     if problems:
         _refuse(problems, where)
@@ -429,8 +446,8 @@ def _misfits(
             hint = ""
             if isinstance(match.op, Tied):
                 hint = "; if it shares the embedding's, the config must say so (tie_word_embeddings)"
-            elif _is_head(match.parameters):
-                hint = "; new_head=True (--new-head) draws it at random, to be trained"
+            if _is_head(match.parameters):
+                hint += "; new_head=True (--new-head) draws it at random, to be trained"
             yield f"the tensor {name} is missing{hint}"
         elif tuple(files[spelled[name]]) != tuple(expected):
             yield f"{name} has shape {_shape(files[spelled[name]])}, and the config asks for {_shape(expected)}"

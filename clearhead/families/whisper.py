@@ -15,7 +15,7 @@ from clearhead.config import (
     TokensConfig,
     TransformerConfig,
 )
-from clearhead.families.common import ACTIVATION_NAMES
+from clearhead.families.common import a
 from clearhead.families.fairseq import ALL, IGNORES, NORM, Part, read_blocks, read_start, stack_rows, write_stacks
 from clearhead.families.family import Family, Reader
 from clearhead.families.layouts import TIED, rows
@@ -37,7 +37,6 @@ def read(r: Reader) -> TransformerConfig:
     )
     r.expect("is_encoder_decoder", True)
     d_model, context, dropout = r.get("d_model"), r.get("max_target_positions", 448), r.get("dropout")
-    activation = r.choose("activation_function", ACTIVATION_NAMES, "gelu")
     encoder = EmbedConfig(
         # The convolutions have this activation whatever the feed-forwards have.
         front=FramesConfig(n_mels=r.get("num_mel_bins", 80), activation="gelu"),
@@ -65,11 +64,11 @@ def read(r: Reader) -> TransformerConfig:
 
 
 def write(config: TransformerConfig) -> dict[str, Any]:
-    front, places = config.encoder.embed.front, config.encoder.embed.positions
+    embed = a(StackConfig, config.encoder).embed
     return {
         **write_stacks(config, "max_target_positions"),
-        "num_mel_bins": front.n_mels,
-        "max_source_positions": places.n,
+        "num_mel_bins": a(FramesConfig, embed.front).n_mels,
+        "max_source_positions": a(LearnedPositions, embed.positions).n,
         **({} if config.heads.tokens is not None else {"architectures": [BARE]}),
     }
 
@@ -95,7 +94,8 @@ FAMILY = Family(
     ignores=IGNORES
     | frozenset(
         # No embedding is scaled, whatever the config says.
-        "scale_embedding apply_spec_augment mask_time_prob mask_time_length mask_time_min_masks mask_feature_prob mask_feature_length "
-        "mask_feature_min_masks median_filter_width classifier_proj_size use_weighted_layer_sum".split()
+        "scale_embedding apply_spec_augment mask_time_prob mask_time_length mask_time_min_masks mask_feature_prob "
+        "mask_feature_length mask_feature_min_masks median_filter_width classifier_proj_size "
+        "use_weighted_layer_sum".split()
     ),
 )

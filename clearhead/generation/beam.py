@@ -113,11 +113,12 @@ class Beams:
             for row, top in zip(rows, likeliest(logits_BV, self._run.top_logprobs), strict=True):
                 assert row.top_logprobs is not None
                 row.top_logprobs.append(top)
-        order, tokens, start = [], [], 0
+        order, tokens, start, same = [], [], 0, True
         for i, search in zip(self._going, self._searches, strict=True):
             n_before = len(search.live)
             part = slice(start, start + n_before)
             search.grow(score_BV[part], own_BV[part])
+            same = same and not search.done and len(search.live) == n_before
             if search.done:
                 if not search.best:
                     raise no_choice(self._model, self._prompts[i])
@@ -128,5 +129,6 @@ class Beams:
             start += n_before
         left = [(i, search) for i, search in zip(self._going, self._searches, strict=True) if not search.done]
         self._going, self._searches = [i for i, _ in left], [search for _, search in left]
-        # Copying what the model has read is not for nothing: not where every text goes on in its place.
-        return Step(None if order == list(range(start)) else order, torch.tensor(tokens, device=logits_BV.device))
+        # Where every text goes on in its place, nothing need be copied.
+        kept = None if order == list(range(start)) else order
+        return Step(kept, torch.tensor(tokens, device=logits_BV.device), same_source=same)

@@ -58,7 +58,7 @@ def _decode(model: Transformer, job: Job) -> Iterator[None]:
     step: Step = writer.begin(state)
     while step.rows is None or step.rows:
         if step.rows is not None:
-            state.select(step.rows)
+            state.select(step.rows, same_source=step.same_source)
         if step.tokens_B is not None:
             logits_BV = model(step.tokens_B[:, None], state=state, last=1, backend=job.run.backend)[:, -1]
         elif step.rows is not None:

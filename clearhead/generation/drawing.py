@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-import torch
 from torch import Tensor
 
 from clearhead.errors import ClearheadError
@@ -28,6 +27,8 @@ class Step:
     """Which rows of the batch, in which order, a row perhaps several times; None: all, as they are."""
     tokens_B: Tensor | None = None
     """What each of those reads next; None: nothing, before the first step."""
+    same_source: bool = False
+    """Whether each takes the place of one with the same source."""
 
 
 class Writer(Protocol):

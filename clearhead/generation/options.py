@@ -63,12 +63,12 @@ class Options(TypedDict, total=False):
     n_beams: int
     """Beam search: follow the best so many texts at once, and answer with the best of those that ended; 1 is off."""
     length_penalty: float
-    """Of a beam search: a text is worth the sum of its log-probabilities over (new tokens) ** length_penalty. The prompt
-    does not count, the token that ends the text does. Above 0 favours long texts, and 0 none; 1."""
+    """Of a beam search: a text is worth the sum of its log-probabilities over (new tokens) ** length_penalty. The
+    prompt does not count, the token that ends the text does. Above 0 favours long texts, and 0 none; 1."""
     early_stopping: EarlyStopping
-    """Of a beam search: when n_beams texts have ended, True stops; False (the usual) stops once the best that goes on is,
-    at its present length, worth less than the worst of them, which is a guess where long texts are favoured; "never"
-    stops when no text that goes on can become worth more."""
+    """Of a beam search: when n_beams texts have ended, True stops; False (the usual) stops once the best that goes on
+    is, at its present length, worth less than the worst of them, which is a guess where long texts are favoured;
+    "never" stops when no text that goes on can become worth more."""
     n_best: int
     """Of a beam search: give the best so many answers, in `Result.beams`; 1."""
     follow_config: bool
@@ -213,7 +213,7 @@ def read_beams(options: Options) -> BeamConfig | None:
     return BeamConfig(n_beams=n_beams, length_penalty=penalty, early_stopping=early, n_best=n_best)
 
 
-def read_rows(options: Options, n_rows: int, rules: Rules = Rules()) -> list[RowConfig]:
+def read_rows(options: Options, n_rows: int, rules: Rules | None = None) -> list[RowConfig]:
     """The options of each of `n_rows` rows, checked; `rules` hold for all."""
     sampled = any(options.get(name) is not None for name in ("top_k", "top_p", "min_p", "seed"))
     temperature = _per_row(options, "temperature", n_rows, 1.0 if sampled else 0.0, least=0.0)
@@ -236,7 +236,7 @@ def read_rows(options: Options, n_rows: int, rules: Rules = Rules()) -> list[Row
             ),
             penalties=PenaltyConfig(repetition=repetition[i], presence=presence[i], frequency=frequency[i], bias=bias),
             limits=Limits(max_new_tokens=int(max_new[i]), **shared),
-            rules=rules,
+            rules=rules or Rules(),
         )
         for i in range(n_rows)
     ]

@@ -121,7 +121,8 @@ def beginning(model: Transformer, advised: Mapping[str, Any], given: str | Seque
         raise ClearheadError(
             "the model does not say what its decoder starts from (decoder_start_token_id); give decoder_prompt"
         )
-    return list(given) if start is None or start in given else [start, *given]
+    ids = [int(token) for token in given]
+    return ids if start is None or start in ids else [start, *ids]
 
 
 def _forced(advised: Mapping[str, Any]) -> list[int]:

@@ -65,6 +65,8 @@ class TwoTowers(nn.Module):
         """
         if tokens_BT is None and pixels is None:
             raise ClearheadError("give texts (tokens), pictures (pixels=), or both")
+        if tokens_BT is None and present is not None:
+            raise ClearheadError("present says where there are tokens; give them too, or leave it out")
         text_BD = image_ND = None
         if tokens_BT is not None:
             text_BD = _unit(self.text(tokens_BT, present=present, taps=taps, backend=backend).pooled)

@@ -64,8 +64,8 @@ class Embedding(nn.Module):
         if isinstance(places, LearnedPositions) and n_slots != places.n:
             # Silence is part of what such a model learned to hear: it is padded in the sound, not here.
             raise ClearheadError(
-                f"the spectrogram has {n_frames} frames, and this model reads exactly {places.n * prod(front.strides)}; "
-                "clearhead.inputs.audio.AudioProcessor fills a sound up with silence"
+                f"the spectrogram has {n_frames} frames, and this model reads exactly "
+                f"{places.n * prod(front.strides)}; clearhead.inputs.audio.AudioProcessor fills a sound up with silence"
             )
         return n_slots
 

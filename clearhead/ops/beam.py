@@ -25,9 +25,9 @@ def worth(total: float, n_new: int, length_penalty: float) -> float:
 def most_worth(total: float, n_new: int, n_most: int, length_penalty: float, early_stopping: EarlyStopping) -> float:
     """What a text that goes on is taken to be worth at best, whatever follows its `n_new` tokens, of at most `n_most`.
 
-    "never" is a true bound: nothing is added to the sum, and the length is the best one for it, which is `n_most` with a
-    length_penalty above 0. False and True take the length as it is now: a guess that is too low where long texts are
-    favoured, and ends the search sooner.
+    "never" is a true bound, since log-probabilities only take away: nothing is added to the sum, and the length is the
+    best one for it, which is `n_most` with a length_penalty above 0. False and True take the length as it is now: a
+    guess that is too low where long texts are favoured, and ends the search sooner.
     """
     longest = early_stopping == "never" and length_penalty > 0
     return worth(total, n_most if longest else n_new, length_penalty)

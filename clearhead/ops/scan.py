@@ -67,7 +67,7 @@ def selective_step(
 SEGMENT = 1024
 """Tokens scanned at once; longer texts are scanned one segment after another."""
 TILE = 2**20
-"""Numbers of state worked on at once, so that they stay in the cache."""
+"""Numbers of state that a thread works on at once, so that they stay in the cache."""
 NARROWEST = 32
 """The fewest channels in a tile: narrower ones are slow to multiply."""
 
@@ -152,8 +152,10 @@ def _tiles(x_BTF: Tensor, d_state: int) -> list[tuple[slice, slice]]:
     n_rows, n_tokens, n_channels = x_BTF.shape
     if torch.compiler.is_compiling():
         return [(slice(0, n_rows), slice(0, n_channels))]
-    width = min(n_channels, max(NARROWEST, TILE // (n_tokens * d_state) // NARROWEST * NARROWEST))
-    height = min(n_rows, max(1, TILE // (n_tokens * d_state * width)))
+    # torch shares out what is large enough among its threads.
+    size = TILE * torch.get_num_threads()
+    width = min(n_channels, max(NARROWEST, size // (n_tokens * d_state) // NARROWEST * NARROWEST))
+    height = min(n_rows, max(1, size // (n_tokens * d_state * width)))
     return [
         (slice(b, min(b + height, n_rows)), slice(f, min(f + width, n_channels)))
         for b in range(0, n_rows, height)
@@ -202,10 +204,11 @@ def scan_chunks(
     for decay, write in zip(decays[1:], writes[1:], strict=True):
         torch.addcmul(write, decay, end, out=end)
         left.mul_(decay)
-    for chunk in range(end.shape[1])[::way]:
+    for made_BNF, left_BNF in zip(end.unbind(1)[::way], left.unbind(1)[::way], strict=True):
+        after_BNF = torch.addcmul(made_BNF, left_BNF, h_BNF)
         # From here on `left` holds the states before the chunks.
-        after_BNF = torch.addcmul(end[:, chunk], left[:, chunk], h_BNF)
-        left[:, chunk], h_BNF = h_BNF, after_BNF
+        left_BNF.copy_(h_BNF)
+        h_BNF = after_BNF
     for decay, write in zip(decays, writes, strict=True):
         left = write.addcmul_(decay, left)
     return h_BNF

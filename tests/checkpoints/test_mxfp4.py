@@ -100,7 +100,6 @@ def test_every_byte_and_every_scale():
     meant = signed[codes] * 2.0 ** (scales.double() - 127)[:, None]
     there, got = scales < 255, unpack(blocks, scales)
     assert torch.equal(got[there], meant.bfloat16()[there])
-    assert torch.equal(got[there].double().abs().clamp(max=2.0**127), meant[there].abs().clamp(max=2.0**127))
     assert got[~there].isnan().all()
 
 
@@ -145,5 +144,5 @@ def test_a_scale_that_is_no_number(folders, tmp_path):
     tensors["model.layers.1.mlp.experts.down_proj_scales"][0, 3, 1] = 255
     save_file(tensors, tmp_path / "model.safetensors")
     (tmp_path / "config.json").write_bytes((folders[0] / "config.json").read_bytes())
-    with pytest.raises(ClearheadError, match="experts.down_proj' hold NaN"):
+    with pytest.raises(ClearheadError, match=r"experts\.down_proj' hold NaN"):
         clearhead.load(tmp_path)

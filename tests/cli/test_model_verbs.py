@@ -218,3 +218,16 @@ def test_a_rope_that_is_none(
 ) -> None:
     assert main(["generate", str(tiny_folder), TEXT, "--rope", rope]) == code
     assert words in capsys.readouterr().err
+
+
+def test_families_lists_the_registry(capsys: pytest.CaptureFixture[str]) -> None:
+    from clearhead.families import FAMILIES
+
+    assert main(["families"]) == 0
+    table = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in table[1 : 1 + len(FAMILIES)]] == list(FAMILIES)
+    assert table[-1].startswith(f"{len(FAMILIES)} families: ")
+    assert main(["families", "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert [row["family"] for row in printed["families"]] == list(FAMILIES)
+    assert "BertForMaskedLM" in {name for row in printed["families"] for name in row["classes"]}

@@ -10,8 +10,8 @@ import torch
 
 import clearhead
 from clearhead.errors import ClearheadError
-from tests.tiny import llama
 from tests.oracles import close
+from tests.tiny import llama
 
 
 def permuted(weight: torch.Tensor, n_heads: int) -> torch.Tensor:

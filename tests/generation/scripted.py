@@ -108,7 +108,7 @@ class ScriptedState:
     def __init__(self) -> None:
         self.length = 0
 
-    def select(self, rows: list[int]) -> None:
+    def select(self, rows: list[int], *, same_source: bool = False) -> None:
         pass
 
 

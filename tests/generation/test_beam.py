@@ -164,7 +164,7 @@ class Told(Scripted):
         self.texts = []
         state = super().new_state(capacity)
 
-        def select(rows: list[int]) -> None:
+        def select(rows: list[int], **_: Any) -> None:
             self.texts = [list(self.texts[i]) for i in rows]
 
         state.select = select

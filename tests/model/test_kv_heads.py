@@ -129,3 +129,10 @@ def test_the_folder_loads_in_transformers(family, n, tmp_path):
         assert close(again(tokens).logits, new(tokens))
         assert torch.equal(clearhead.load(tmp_path / "few")(tokens), new(tokens))
     assert again.config.num_key_value_heads == n
+
+
+def test_a_family_without_key_value_heads_says_so(tmp_path):
+    tiny.make("gpt2").save_pretrained(tmp_path / "many")
+    new = grouped(clearhead.load(tmp_path / "many"), 2)
+    with pytest.raises(ClearheadError, match=r"n_kv_heads is 2 and would be read back as 4"):
+        clearhead.save(new, tmp_path / "few")
