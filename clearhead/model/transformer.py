@@ -12,19 +12,17 @@ from torch import Tensor, nn
 from clearhead import taps as taps_
 from clearhead.config import (
     AttentionConfig,
-    FramesConfig,
     LatentAttentionConfig,
-    PatchesConfig,
     RotaryConfig,
     TokensConfig,
     TransformerConfig,
 )
 from clearhead.errors import ClearheadError
 from clearhead.forward import Inputs, Pass, Places, Source, positions_from, restart
+from clearhead.model.checks import check_ids, check_kind, check_rows, check_shape, check_tokens
 from clearhead.model.heads import LabelHead, Pool, TokenHead
 from clearhead.model.init import initialise
 from clearhead.model.stack import Stack
-from clearhead.nn.embedding import Embedding
 from clearhead.nn.linear import Linear
 from clearhead.nn.rotary import same_frequencies
 from clearhead.ops.masks import Mask, Positions, SameDocument
@@ -130,9 +128,8 @@ class Transformer(Stack):
         had_source = state is not None and state.has_source
         try:
             looked_at = self._read_source(source_inputs, source_present, state, taps, backend)
-            if looked_at is not None and looked_at.x_BSD.shape[0] != _tokens(inputs).shape[0]:
-                n_sources, n_rows = looked_at.x_BSD.shape[0], _tokens(inputs).shape[0]
-                raise ClearheadError(f"there are {n_sources} sources and {n_rows} rows of tokens; give each row its own")
+            if looked_at is not None:
+                check_rows(looked_at.x_BSD, _tokens(inputs))
             if state is not None and self._length_dependent:
                 tokens_BT, present = self._read_again_if_stale(_tokens(inputs), present, state)
                 inputs, n_before = Inputs(tokens_BT=tokens_BT), state.length
@@ -180,10 +177,10 @@ class Transformer(Stack):
             raise ClearheadError("this model looks at a source: pass source= (or frames=, pixels=) with the tokens")
         if state is not None and state.has_source:
             raise ClearheadError("the state holds a source already; start a new state for another one")
-        _check_kind(inputs, self.encoder.embed, "source")
+        check_kind(inputs, self.encoder.embed, "source")
         if inputs.tokens_BT is not None:
-            _check_tokens(inputs.tokens_BT, self.encoder.embed, "source")
-            _check_shape("source_present", present, inputs.tokens_BT, "source")
+            check_tokens(inputs.tokens_BT, self.encoder.embed, "source")
+            check_shape("source_present", present, inputs.tokens_BT, "source")
         elif present is not None:
             raise ClearheadError("source_present goes with a source of tokens; this model's encoder reads none")
         n_slots = self.encoder.embed.n_slots(inputs)
@@ -275,20 +272,20 @@ class Transformer(Stack):
                 raise ClearheadError(
                     "this model reads no tokens: it takes no tokens, token_types, present, state or documents"
                 )
-            _check_kind(inputs, self.embed, "tokens")
+            check_kind(inputs, self.embed, "tokens")
             return
-        _check_kind(inputs, self.embed, "tokens")
+        check_kind(inputs, self.embed, "tokens")
         tokens_BT = _tokens(inputs)
-        _check_tokens(tokens_BT, self.embed, "tokens")
+        check_tokens(tokens_BT, self.embed, "tokens")
         if state is not None and state.length and state.n_rows not in (None, tokens_BT.shape[0]):
             raise ClearheadError(f"the state holds {state.n_rows} rows and there are {tokens_BT.shape[0]} of tokens")
         for name, other in (("present", present), ("documents", documents), ("token_types", inputs.token_types_BT)):
-            _check_shape(name, other, tokens_BT)
+            check_shape(name, other, tokens_BT)
         if inputs.token_types_BT is not None:
             if self.embed.types is None:
                 raise ClearheadError("this model has no kinds of token; leave token_types out")
             n_types = self.embed.types.num_embeddings
-            _check_ids("token_types", inputs.token_types_BT, n_types, f"one of this model's {n_types} kinds of token")
+            check_ids("token_types", inputs.token_types_BT, n_types, f"one of this model's {n_types} kinds of token")
         if documents is not None and state is not None:
             raise ClearheadError("documents are for whole passes; with a state, read each document with its own state")
 
@@ -333,65 +330,6 @@ def _tokens(inputs: Inputs) -> Tensor:
     if inputs.tokens_BT is None:
         raise ClearheadError("this model reads tokens, and none were given")
     return inputs.tokens_BT
-
-
-def _check_tokens(tokens_BT: Tensor, embed: Embedding, name: str) -> None:
-    front = embed.config.front
-    if not isinstance(front, TokensConfig):
-        raise ClearheadError(f"this model's encoder reads no tokens, so it takes no {name}")
-    if tokens_BT.ndim != 2 or tokens_BT.shape[1] == 0:
-        raise ClearheadError(f"{name} must be of shape (rows, length), not {tuple(tokens_BT.shape)}; give at least one")
-    n = front.vocab_size
-    _check_ids(name, tokens_BT, n, f"in this model's vocabulary of {n}")
-
-
-def _check_ids(name: str, ids_BT: Tensor, n: int, known: str) -> None:
-    if ids_BT.dtype not in (torch.int64, torch.int32):
-        raise ClearheadError(f"{name} are whole numbers (int64), not {ids_BT.dtype}")
-    if ids_BT.device.type == "cpu":
-        low, high = ids_BT.aminmax()
-        if int(low) < 0 or int(high) >= n:
-            wrong = int(low) if int(low) < 0 else int(high)
-            what = "type" if name == "token_types" else "token"
-            raise ClearheadError(f"{what} {wrong} is not {known}: ids go from 0 to {n - 1}")
-
-
-def _check_kind(inputs: Inputs, embed: Embedding, tokens: str) -> None:
-    """Refuse what is no tensor, or not what a stack reads. `tokens` is what its tokens are called."""
-    reads = {TokensConfig: tokens, PatchesConfig: "pixels", FramesConfig: "frames"}[type(embed.config.front)]
-    given = {tokens: inputs.tokens_BT, "pixels": inputs.pixels_BCHW, "frames": inputs.frames_BMF}
-    for name, value in given.items():
-        if value is None:
-            continue
-        _check_tensor(name, value)
-        if name != reads:
-            raise ClearheadError(f"this model reads {reads}, and {name} were given")
-        axes = {"pixels": "(rows, channels, height, width)", "frames": "(rows, bands, frames)"}.get(name)
-        if axes is None:
-            continue
-        if value.ndim != axes.count(",") + 1 or not value.is_floating_point():
-            raise ClearheadError(
-                f"{name} must be real numbers of shape {axes}, not {value.dtype} of shape {tuple(value.shape)}; the "
-                "model's processor makes them"
-            )
-
-
-def _check_tensor(name: str, value: Any) -> None:
-    if not isinstance(value, Tensor):
-        raise ClearheadError(
-            f"{name} must be a tensor, not a {type(value).__name__}; rows of unequal lengths are padded to one length, "
-            "and present= says where there is a token"
-        )
-
-
-def _check_shape(name: str, value: Tensor | None, tokens_BT: Tensor, tokens: str = "tokens") -> None:
-    if value is None:
-        return
-    _check_tensor(name, value)
-    if value.shape != tokens_BT.shape:
-        raise ClearheadError(
-            f"{name} has shape {tuple(value.shape)} and {tokens} {tuple(tokens_BT.shape)}; they must be the same"
-        )
 
 
 def _lengths(positions: Positions, device: torch.device) -> int | Tensor:

@@ -49,8 +49,12 @@ def additive_mask(mask: BoundMask, bias: Bias | None, n_heads: int, dtype: torch
     """The mask as the kernel takes it: none, booleans, or with a bias numbers (float32 for the half types)."""
     if bias is None:
         return None if mask.sees_all else mask.dense
-    term_BHTS = bias_term(bias, mask, n_heads).to(accumulation_dtype(dtype))
-    return term_BHTS if mask.sees_all else term_BHTS.masked_fill(~mask.dense, MINUS_INFINITY)
+    key = (bias, n_heads, dtype)
+    if key not in mask.kept:
+        term_BHTS = bias_term(bias, mask, n_heads).to(accumulation_dtype(dtype))
+        mask.kept[key] = term_BHTS if mask.sees_all else term_BHTS.masked_fill(~mask.dense, MINUS_INFINITY)
+    kept: Tensor = mask.kept[key]
+    return kept
 
 
 def _fused(

@@ -7,7 +7,7 @@ FlexAttention's scalar calls. A `BoundMask` is a mask with the positions of one 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -311,8 +311,8 @@ class BoundMask:
         return {}
 
     @cached_property
-    def kept(self) -> dict[str, Any]:
-        """What a backend derives from this mask and keeps for the other layers, by name."""
+    def kept(self) -> dict[Hashable, Any]:
+        """What a backend derives from this mask and keeps for the other layers."""
         return {}
 
     @cached_property

@@ -10,8 +10,8 @@ import torch
 from clearhead.config import DynamicScaling, Llama3Scaling, LongRopeScaling, RotaryConfig
 from clearhead.nn.rotary import frequencies, same_frequencies
 from clearhead.ops import positions as ops
-from tests.tiny import llama
 from tests.oracles import close, error
+from tests.tiny import llama
 
 
 def test_sinusoids_are_the_papers_formula():
