@@ -381,9 +381,10 @@ class State:
 
         `same_source`: each row takes the place of one with the same source, which so need not be copied.
         """
-        rows = torch.as_tensor(rows)
+        device = next((x.device for layer in self.layers for x in layer.tensors().values()), torch.device("cpu"))
+        rows = torch.as_tensor(rows, device=device)
         if isinstance(self.read_as, Tensor):
-            self.read_as = self.read_as.index_select(0, rows)
+            self.read_as = self.read_as.index_select(0, rows.to(self.read_as.device))
         for layer in self.layers:
             if not (same_source and isinstance(layer, CrossState)):
                 layer.select(rows)

@@ -108,7 +108,7 @@ def write_heads(heads: HeadsConfig, architectures: tuple[str, ...]) -> dict[str,
         ends = ANSWER if name == SPAN else TAG if head.at == "every" else CLASSIFY
         labels = write_labels(head.n_labels) if name == CLASSES else {}
         labels |= {"classifier_dropout": head.dropout} if head.dropout not in (0.0, 0.1) else {}
-    named = next((name for name in architectures if name.endswith(ends)), None)
+    named = next((n for n in architectures if n.endswith(ends) and not n.endswith("LMHeadModel")), None)
     if named is None:
         raise ClearheadError(f"no class of this family has these heads; there are {', '.join(architectures)}")
     return {"architectures": [named], **tie, **labels}

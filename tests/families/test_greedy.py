@@ -13,6 +13,9 @@ from clearhead.config import TransformerConfig
 from tests import tiny
 from tests.families.pairs import Inputs, Pair
 
+# Shapes are checked in test_parity.py.
+pytestmark = pytest.mark.usefixtures("without_shape_checks")
+
 N_NEW = 5
 
 # -1: no token ends a text. Their cache is off, because for some families it gives other numbers than a whole pass.

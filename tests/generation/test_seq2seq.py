@@ -13,6 +13,7 @@ from torch import Tensor
 import clearhead
 from clearhead.errors import ClearheadError, UsageError
 from clearhead.generation import BeamResult, generate, stream
+from clearhead.inputs.audio import AudioProcessor
 from clearhead.model.transformer import Transformer
 from tests import tiny
 from tests.oracles import TOLERANCE, error
@@ -266,6 +267,20 @@ def test_sounds_that_are_none(both: Both, tmp_path: Path) -> None:
         generate(ours, [torch.zeros(20, 60), torch.zeros(20, 50)])
     with pytest.raises(ClearheadError, match="50 frames, and this model reads exactly 60"):
         generate(ours, torch.zeros(20, 50))
+
+
+def test_samples_go_through_the_models_own_ear(tmp_path: Path) -> None:
+    """One second of 6,000 samples is 60 frames, where the model's folder says so."""
+    tiny.make("whisper").save_pretrained(tmp_path)
+    ear = {"feature_size": 20, "sampling_rate": 6000, "n_fft": 400, "hop_length": 100, "chunk_length": 1}
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(ear))
+    model = clearhead.load(tmp_path)
+    samples = torch.randn(5000, generator=torch.Generator().manual_seed(1)) * 0.1
+    frames = AudioProcessor.from_folder(tmp_path)(samples)
+    right = generate(model, frames[0], max_new_tokens=N, logprobs=True)
+    assert generate(model, samples, max_new_tokens=N, logprobs=True) == right
+    assert generate(model, samples.numpy(), max_new_tokens=N, logprobs=True) == right
+    assert generate(model, [samples, samples[:100]], max_new_tokens=N)[0].tokens == right.tokens
 
 
 def test_texts_go_through_the_tokenizer(tmp_path: Path) -> None:

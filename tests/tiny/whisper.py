@@ -34,10 +34,19 @@ def make(**changes: Any) -> nn.Module:
         "begin_suppress_tokens": [7, 8],
         **changes,
     }
+    loud = config.pop("loud", False)
     model = lively(WhisperForConditionalGeneration(WhisperConfig(**config)))
     with torch.no_grad():
         for convolution in (model.model.encoder.conv1, model.model.encoder.conv2):
-            convolution.weight.mul_(convolution.in_channels**-0.5)  # a loud stream would drown what the layers add
+            convolution.weight.mul_(convolution.in_channels**-0.5 * (5.0 if loud else 1.0))
+        for name, parameter in model.named_parameters():
+            # What is heard has to show in what is said: few places looked at, and not the mean of all.
+            if name.endswith("encoder_attn.q_proj.weight"):
+                parameter.mul_(8.0)
+            elif name.endswith("encoder_attn.v_proj.weight" if loud else "decoder.layers.2.fc2.weight"):
+                parameter.mul_(3.0)
+            elif loud and "encoder.layers" in name and name.endswith(("fc2.weight", "out_proj.weight")):
+                parameter.mul_(0.2)
     return model
 
 
@@ -52,6 +61,7 @@ TINY = Tiny(
             "tie_word_embeddings": False,
             "activation_function": "relu",
             "num_mel_bins": 12,
+            "loud": True,  # so that the convolutions' activation shows
         },
     },
 )
