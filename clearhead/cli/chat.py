@@ -35,13 +35,14 @@ class Options:
 def run(options: Options) -> None:
     from clearhead.cli import console
 
-    model = console.load(options.source, options.loading)
+    how = given(options.sampling, options.ending)
+    model = console.load(options.source, options.loading, how)
     if model.tokenizer is None or model.tokenizer.chat is None:
         raise ClearheadError(
             f"{options.source} has no chat template: it was made to continue texts, not to answer. "
             f'Use `clearhead generate {options.source} "..."`'
         )
-    conversation = Conversation(model, given(options.sampling, options.ending), options.system)
+    conversation = Conversation(model, how, options.system)
     for line in _lines():
         for piece in conversation.say(line):
             if not options.json:

@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -99,14 +99,18 @@ def import_torch() -> None:
         signal.signal(signal.SIGINT, before)
 
 
-def load(source: str, how: Loading) -> Transformer:
-    """The model, with a spinner while torch starts and the weights are read."""
+def load(source: str, how: Loading, asked: Mapping[str, Any] | None = None) -> Transformer:
+    """The model, with a spinner while torch starts and the weights are read. `asked`: options of `generate`, which
+    are checked first.
+    """
     from clearhead.cli.options import rope_scaling
 
     with busy(f"loading {source}"):
         import_torch()
         import clearhead
+        from clearhead.generation.options import check
 
+        check(asked or {})
         _check_device(how.device)
         rope: dict[str, Any] = {} if how.rope is None else {"rope": rope_scaling(how.rope)}
         model: Transformer = clearhead.load(source, dtype=how.dtype, device=how.device, **rope)

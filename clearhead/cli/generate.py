@@ -32,8 +32,8 @@ def run(options: Options) -> None:
     from clearhead.cli import console
 
     prompt = console.prompt_or_stdin(options.prompt)
-    model = console.load(options.source, options.loading)
     how = given(options.sampling, options.beams, options.ending)
+    model = console.load(options.source, options.loading, how)
     if options.decoder_prompt is not None:
         how["decoder_prompt"] = options.decoder_prompt
 

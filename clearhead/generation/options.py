@@ -179,6 +179,19 @@ def check_names(options: Mapping[str, Any]) -> None:
             raise UsageError(f"generate has no option {name}; {hint}")
 
 
+def check(options: Mapping[str, Any]) -> None:
+    """Refuse what is wrong whatever the model and the prompt.
+
+    Raises:
+        UsageError: an option there is not, or a value out of range.
+    """
+    check_names(options)
+    given = cast(Options, options)
+    read_run(given)
+    read_beams(given)
+    read_rows(given, 1)
+
+
 def read_run(options: Options) -> RunConfig:
     """The options of the whole call."""
     run = RunConfig(**{name: options[name] for name in RunConfig.__annotations__ if name in options})  # type: ignore[literal-required]

@@ -51,7 +51,9 @@ def test_the_same_seed_prints_the_same(tiny_folder: Path, capsys: pytest.Capture
 def test_options_out_of_range_are_one_clear_line(
     flags: list[str], code: int, tiny_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["generate", str(tiny_folder), TEXT, *flags]) == code
+    # A wrong call is told before anything is loaded, or even looked for.
+    source = "./no/such/folder" if code == 2 else str(tiny_folder)
+    assert main(["generate", source, TEXT, *flags]) == code
     error = capsys.readouterr().err
     assert error.startswith("clearhead: error: ")
     assert error.count("\n") == 1
