@@ -60,6 +60,13 @@ LOOKALIKES = {
 }
 """For each activation, the one it is most easily mistaken for."""
 
+SIZES = frozenset(
+    "d_model n_heads n_kv_heads d_head d_ff d_inner d_state dt_rank n_experts n_groups n_chosen_groups q kv nope rope "
+    "value width kernel n_mels patch channels n_prefix vocab_size n_types n_labels n n_buckets offset "
+    "bos pad mask decoder_start context".split()
+)
+"""Whole numbers that are sizes of the weights, or that no pass asks for; groups and offsets where they say nothing."""
+
 REMOVABLE = (
     NormConfig,
     QKNormConfig,
@@ -261,10 +268,8 @@ def _other_counts(owner: Any, name: str, now: int) -> Iterator[int | None]:
             yield 2 * now
         case _, "mask_id" | "end_id":
             yield now - 1
-        case _, "n_heads" | "n_kv_heads" | "d_head" | "d_state" | "d_ff" | "n_experts":
-            return  # a size of the weights
         case _:
-            return
+            assert name in SIZES, f"{type(owner).__name__}.{name} is new here: what would be a wrong value?"
 
 
 def _instead_of_nothing(owner: Any, name: str) -> Iterator[Any]:

@@ -235,8 +235,8 @@ def our_loss(pair: Pair, ours: dict[str, Tensor], labels: dict[str, Tensor]) -> 
         return torch.stack([F.cross_entropy(spans[..., i], end) for i, end in enumerate(ends)]).mean()
     first = next(ours[name] for name in ("", "tokens", "logits") if name in ours)
     target = labels["labels"]
-    alone = pair.ours.config.decoder is not None and pair.ours.config.encoder is None
-    if alone and target.shape == first.shape[:2]:
+    config = pair.ours.config
+    if config.decoder is not None and config.encoder is None and config.heads.tokens is not None:
         first, target = first[:, :-1], target[:, 1:]
     loss = F.cross_entropy(first.flatten(0, -2), target.flatten())
     if "next" in ours:

@@ -1,0 +1,229 @@
+"""What predictions cost, summed over real targets; the mean is taken where the targets of a whole step are counted.
+
+Each function gives the sum and the number of targets in it, so that a batch can be cut in any way: sums and numbers
+add up, and means don't.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from clearhead.errors import ClearheadError
+
+IGNORE = -100
+"""The target of what is not to be predicted."""
+AT_ONCE = 2**24
+"""So many logits are held at a time, 64 MB: enough rows to make a matrix product of, whatever the vocabulary."""
+
+
+def cross_entropy_sum(
+    logits: Float[Tensor, "*n v"],
+    targets: Int[Tensor, "*n"],
+    label_smoothing: float = 0.0,
+    ignore: int = IGNORE,
+) -> tuple[Float[Tensor, ""], Int[Tensor, ""]]:
+    """The sum of -log p(target), and the number of targets; an ignored row counts in neither, whatever is in it.
+
+    With smoothing e a target is 1 - e of itself and e of the uniform distribution (Szegedy 2015, Inception-v3, section
+    7). Sums are in float32 at least.
+    """
+    is_real = targets != ignore
+    rows_NV = logits[is_real].to(torch.promote_types(logits.dtype, torch.float32))
+    total = F.cross_entropy(rows_NV, targets[is_real], reduction="sum", label_smoothing=label_smoothing)
+    return total, is_real.sum()
+
+
+def linear_cross_entropy_sum(
+    x_ND: Float[Tensor, "n d"],
+    weight_VD: Float[Tensor, "v d"],
+    bias_V: Float[Tensor, "v"] | None,
+    targets_N: Int[Tensor, "n"],
+    *,
+    scale: float = 1.0,
+    softcap: float | None = None,
+    label_smoothing: float = 0.0,
+    ignore: int = IGNORE,
+    chunk: int | None = None,
+) -> tuple[Float[Tensor, ""], Int[Tensor, ""]]:
+    """`cross_entropy_sum` of softcap(scale * x W^T + b), without ever holding the logits of all rows.
+
+    Rows go through in chunks, and the gradients of a chunk are taken while its logits are there: nothing is computed
+    twice, and what is kept for the backward pass is as large as x, W and b. They are given once.
+
+    Args:
+        chunk: rows at a time; None chooses.
+
+    Raises:
+        ClearheadError: a second backward pass through the same sum.
+    """
+    is_real_N = targets_N != ignore
+    if not bool(is_real_N.all()):
+        x_ND, targets_N = x_ND[is_real_N], targets_N[is_real_N]
+    n_rows, n_words = x_ND.shape[0], weight_VD.shape[0]
+    n_chunks = -(-n_rows // (chunk or max(1, AT_ONCE // n_words)))
+    head = _Head(
+        scale=scale,
+        softcap=softcap,
+        smoothing=label_smoothing,
+        # Chunks of one size: a small last one would cost a pass over W's gradient like any other.
+        chunk=-(-n_rows // n_chunks) if n_chunks else 1,
+        dtype=_product_dtype(x_ND),
+    )
+    wants = tuple(torch.is_grad_enabled() and t is not None and t.requires_grad for t in (x_ND, weight_VD, bias_V))
+    total = _LinearCrossEntropy.apply(x_ND, weight_VD, bias_V, targets_N, head, wants)
+    return total, torch.tensor(n_rows, device=targets_N.device)
+
+
+def distillation_sum(
+    logits_NV: Float[Tensor, "n v"], teacher_NV: Float[Tensor, "n v"], temperature: float
+) -> Float[Tensor, ""]:
+    """t^2 KL(teacher || student) of the distributions at temperature t, summed over rows (Hinton 2015, section 2).
+
+    The square keeps the size of the gradients, which fall with it.
+    """
+    wide = torch.promote_types(logits_NV.dtype, torch.float32)
+    ours_NV = F.log_softmax(logits_NV.to(wide) / temperature, dim=-1)
+    theirs_NV = F.log_softmax(teacher_NV.to(wide) / temperature, dim=-1)
+    return F.kl_div(ours_NV, theirs_NV, reduction="sum", log_target=True) * temperature**2
+
+
+@dataclass(frozen=True)
+class _Head:
+    """How rows become logits, and how many at a time."""
+
+    scale: float
+    softcap: float | None
+    smoothing: float
+    chunk: int
+    dtype: torch.dtype
+
+
+def _product_dtype(x: Tensor) -> torch.dtype:
+    """What products are computed in: as autocast says, where it is on."""
+    kind = x.device.type
+    if torch.is_autocast_enabled(kind) and x.dtype != torch.float64:
+        return torch.get_autocast_dtype(kind)
+    return x.dtype
+
+
+class _LinearCrossEntropy(torch.autograd.Function):
+    """The sum for rows that all have a target. The gradients are worked out in the forward pass."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x_ND: Tensor,
+        weight_VD: Tensor,
+        bias_V: Tensor | None,
+        targets_N: Tensor,
+        head: _Head,
+        wants: tuple[bool, bool, bool],
+    ) -> Tensor:
+        with torch.autocast(x_ND.device.type, enabled=False):
+            total, ctx.grads = _sum_and_gradients(x_ND, weight_VD, bias_V, targets_N, head, wants)
+        return total
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        if ctx.grads is None:
+            raise ClearheadError("the gradients of a chunked loss are given once; compute the loss again for more")
+        grads, ctx.grads = ctx.grads, None
+        if upstream.is_cpu and float(upstream) == 1.0:
+            return (*grads, None, None, None)
+        # In place: a second matrix of the size of the unembedding would be the largest thing in memory.
+        return (*(None if grad is None else grad.mul_(upstream) for grad in grads), None, None, None)
+
+
+Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
+
+
+def _sum_and_gradients(
+    x_ND: Tensor,
+    weight_VD: Tensor,
+    bias_V: Tensor | None,
+    targets_N: Tensor,
+    head: _Head,
+    wants: tuple[bool, bool, bool],
+) -> tuple[Tensor, Gradients]:
+    """The sum, and its gradients with respect to x, W and b where they are wanted."""
+    product_VD = weight_VD.to(head.dtype)
+    wide = torch.promote_types(head.dtype, torch.float32)
+    total = torch.zeros((), dtype=wide, device=x_ND.device)
+    x_grad_ND = torch.empty_like(x_ND) if wants[0] else None
+    weight_grad_VD: Tensor | None = None
+    bias_grad_V = torch.zeros(weight_VD.shape[0], dtype=wide, device=x_ND.device) if wants[2] else None
+    for start in range(0, x_ND.shape[0], head.chunk):
+        rows_CD = x_ND[start : start + head.chunk].to(head.dtype)
+        logits_CV, slope_CV = _logits(F.linear(rows_CD, product_VD).to(wide), bias_V, head, any(wants))
+        loss, grad_CV = _loss_and_gradient(logits_CV, targets_N[start : start + head.chunk], head.smoothing, any(wants))
+        total += loss
+        del logits_CV
+        if grad_CV is None:
+            continue
+        if slope_CV is not None:
+            grad_CV *= slope_CV
+        if bias_grad_V is not None:
+            bias_grad_V += grad_CV.sum(dim=0)
+        if head.scale != 1.0:
+            grad_CV *= head.scale
+        grad_CV = grad_CV.to(head.dtype)
+        if x_grad_ND is not None:
+            x_grad_ND[start : start + head.chunk] = grad_CV @ product_VD
+        if wants[1]:
+            weight_grad_VD = _add_product(weight_grad_VD, grad_CV.T, rows_CD, wide)
+    if wants[1]:
+        weight_grad_VD = torch.zeros_like(weight_VD) if weight_grad_VD is None else weight_grad_VD.to(weight_VD.dtype)
+    if bias_grad_V is not None and bias_V is not None:
+        bias_grad_V = bias_grad_V.to(bias_V.dtype)
+    return total, (x_grad_ND, weight_grad_VD, bias_grad_V)
+
+
+def _logits(
+    raw_CV: Tensor, bias_V: Tensor | None, head: _Head, wants_slope: bool
+) -> tuple[Tensor, Tensor | None]:
+    """softcap(scale * raw + b), written over `raw`, and the soft cap's derivative there."""
+    if head.scale != 1.0:
+        raw_CV *= head.scale
+    if bias_V is not None:
+        raw_CV += bias_V
+    if head.softcap is None:
+        return raw_CV, None
+    raw_CV /= head.softcap
+    raw_CV.tanh_()
+    slope_CV = 1 - raw_CV.square() if wants_slope else None
+    raw_CV *= head.softcap
+    return raw_CV, slope_CV
+
+
+def _loss_and_gradient(
+    logits_CV: Tensor, targets_C: Tensor, smoothing: float, wants_gradient: bool
+) -> tuple[Tensor, Tensor | None]:
+    """The summed loss, and its gradient: the probabilities less the smoothed target."""
+    n_words = logits_CV.shape[1]
+    log_p_CV = F.log_softmax(logits_CV, dim=-1)
+    at_target_C1 = targets_C[:, None]
+    loss = (smoothing - 1) * log_p_CV.gather(1, at_target_C1).sum()
+    if smoothing:
+        loss -= smoothing / n_words * log_p_CV.sum()
+    if not wants_gradient:
+        return loss, None
+    grad_CV = log_p_CV.exp_()
+    grad_CV.scatter_add_(1, at_target_C1, grad_CV.new_full(at_target_C1.shape, smoothing - 1))
+    if smoothing:
+        grad_CV -= smoothing / n_words
+    return loss, grad_CV
+
+
+def _add_product(total: Tensor | None, a_VC: Tensor, b_CD: Tensor, wide: torch.dtype) -> Tensor:
+    """total + a b, in float32 at least."""
+    if total is None:
+        return (a_VC @ b_CD).to(wide)
+    return total.addmm_(a_VC, b_CD) if a_VC.dtype == total.dtype else total.add_(a_VC @ b_CD)

@@ -1,0 +1,175 @@
+"""What a run is: one frozen record a part, as in `clearhead.config`. Every field can be set by its path on the command
+line (`--set optim.lr=3e-4`), and all of them are written into every checkpoint.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from clearhead.config import TransformerConfig, record
+from clearhead.errors import UsageError
+from clearhead.training.data.documents import Corpus
+
+
+def _check(holds: bool, text: str) -> None:
+    if not holds:
+        raise UsageError(text)
+
+
+@record
+class OptimConfig:
+    """How weights move. `lr` is the peak, which the schedule scales."""
+
+    name: Literal["adamw", "muon", "adafactor"] = "adamw"
+    """Muon is for the hidden matrices, with AdamW for the rest."""
+    lr: float = 3e-4
+    betas: tuple[float, float] = (0.9, 0.95)
+    eps: float = 1e-8
+    weight_decay: float = 0.1
+    """Of matrices; norms and biases never decay."""
+    clip: float = 1.0
+    """The longest the gradient of all parameters together may be; 0 is off."""
+    decay_embeddings: bool = False
+    momentum: float = 0.95
+    """Muon's."""
+
+    def __post_init__(self) -> None:
+        _check(self.lr > 0, f"optim.lr is {self.lr}; it must be more than 0")
+        _check(self.clip >= 0, f"optim.clip is {self.clip}; it must be 0 (off) or more")
+
+
+@record
+class ScheduleConfig:
+    """How the learning rate goes over a run, as a factor of the peak: up along `warmup` steps, and then its kind."""
+
+    kind: Literal["constant", "cosine", "linear", "inverse_sqrt", "wsd"] = "cosine"
+    """`wsd` is warm-up, stable, decay."""
+    warmup: int = 100
+    floor: float = 0.1
+    """The factor at the end, of cosine, linear and wsd."""
+    decay: float = 0.2
+    """The share of all steps in which wsd decays."""
+
+    def __post_init__(self) -> None:
+        _check(self.warmup >= 0, f"schedule.warmup is {self.warmup}; it must be 0 steps or more")
+        _check(0 <= self.floor <= 1, f"schedule.floor is {self.floor}; it must be from 0 to 1")
+        _check(0 <= self.decay <= 1, f"schedule.decay is {self.decay}; it must be from 0 to 1")
+
+
+@record
+class BatchConfig:
+    """What one step learns from: `rows` texts of `length` tokens."""
+
+    rows: int = 8
+    length: int = 512
+    micro_rows: int | None = None
+    """So many rows are in memory at a time; the result does not depend on it. None is all."""
+    pack: Literal["documents", "plain"] = "documents"
+    """Texts that share a row don't see each other and positions restart, or the row is one text."""
+
+    def __post_init__(self) -> None:
+        _check(self.rows > 0 and self.length > 0, f"a batch of {self.rows} rows of {self.length} tokens is empty")
+        _check(
+            self.micro_rows is None or self.micro_rows > 0,
+            f"batch.micro_rows is {self.micro_rows}; it must be more than 0, or null for all rows at once",
+        )
+
+
+@record
+class RunConfig:
+    """How long a run is, and how it is computed."""
+
+    steps: int = 600
+    seed: int = 0
+    """Of the first weights and of dropout."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """What products are computed in. Weights and sums are kept in float32."""
+
+    def __post_init__(self) -> None:
+        _check(self.steps > 0, f"run.steps is {self.steps}; it must be more than 0")
+
+
+@record
+class EveryConfig:
+    """After how many steps things happen. The last step does them all; 0 is never before it."""
+
+    log: int = 10
+    evaluate: int = 200
+    save: int = 100
+    held_out: int = 8
+    """So many batches of held-out data are measured then; 0 is all of it."""
+    keep: int = 2
+    """So many checkpoints are kept; older ones go."""
+
+    def __post_init__(self) -> None:
+        for name in ("log", "evaluate", "save", "held_out"):
+            _check(getattr(self, name) >= 0, f"every.{name} is {getattr(self, name)}; it must be 0 (never) or more")
+        _check(self.keep > 0, f"every.keep is {self.keep}; at least the last checkpoint is kept")
+
+
+@record
+class DataConfig:
+    """Texts, what cuts them into tokens, and which are held out to measure on."""
+
+    corpus: Corpus
+    tokenizer: Literal["bpe", "unigram", "wordpiece", "bytes"] = "bpe"
+    """The kind that is trained, on the texts that are not held out."""
+    vocab_size: int = 4096
+    held_out: float = 0.05
+    """The share of texts that are never learnt from."""
+    seed: int = 0
+    """Of which texts are held out, and of the order."""
+
+    def __post_init__(self) -> None:
+        _check(0 <= self.held_out < 1, f"data.held_out is {self.held_out}; it must be from 0 to less than 1")
+
+
+@record
+class ObjectiveConfig:
+    """What is learnt."""
+
+    name: Literal["next_token", "masked_tokens", "source_to_target", "labels", "regress"] = "next_token"
+    label_smoothing: float = 0.0
+    head: str = ""
+    """The head that is trained, by name, where the model has several."""
+
+
+@record
+class ModelConfig:
+    """A model that starts from random weights, and the published family that its checkpoints are written as."""
+
+    family: str
+    config: TransformerConfig
+
+
+@record
+class DecoderConfig:
+    """A decoder by its sizes, every layer alike: norms before, rotary positions, a gated feed-forward, tied token vectors.
+
+    Its vocabulary is the tokenizer's and its context the length of the batch's rows.
+    """
+
+    family: str
+    """The published family that its checkpoints are written as; it must have words for all of this."""
+    d_model: int
+    n_layers: int
+    n_heads: int
+    n_kv_heads: int
+    d_ff: int
+    qk_norm: bool = False
+    dropout: float = 0.0
+    """On the attention patterns."""
+
+
+@record
+class TrainConfig:
+    """A whole run."""
+
+    model: ModelConfig | DecoderConfig
+    objective: ObjectiveConfig = ObjectiveConfig()
+    data: DataConfig
+    batch: BatchConfig = BatchConfig()
+    optim: OptimConfig = OptimConfig()
+    schedule: ScheduleConfig = ScheduleConfig()
+    run: RunConfig = RunConfig()
+    every: EveryConfig = EveryConfig()

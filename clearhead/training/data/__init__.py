@@ -1,0 +1,1 @@
+"""Data of a run: documents, memory-mapped token ids, and the batch of every step."""

@@ -1,0 +1,219 @@
+"""`clearhead.train`: a whole run, from a config to a model and a report, that goes on after whatever stops it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+from clearhead.errors import ClearheadError
+from clearhead.families import family_of
+from clearhead.model.build import build
+from clearhead.model.transformer import Transformer
+from clearhead.training import checkpoint
+from clearhead.training.config import TrainConfig
+from clearhead.training.prepare import Prepared, make_objective, model_config, prepare
+from clearhead.training.recipes import recipe as recipe_named
+from clearhead.training.report import report_on
+from clearhead.training.settings import change, differences, plain, refuse
+from clearhead.training.trainer import NotFiniteError, Step, Trainer
+from clearhead.training.watch import Watch
+
+REPORT = "report.json"
+MAY_CHANGE = ("run.steps", "optim.lr", "optim.clip", "schedule.", "every.")
+"""What may be another when a run goes on; all else would make it another run."""
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a run came to."""
+
+    model: Transformer
+    checkpoint: Path | None
+    """The newest, which `clearhead.load` reads."""
+    steps: int
+    report: dict[str, Any] | None
+    """What was measured at the end; None where the run was stopped before."""
+    stopped_by: int | None = None
+    """The signal that stopped it."""
+
+
+def train(
+    recipe: str | Callable[[], TrainConfig] | TrainConfig,
+    *,
+    settings: tuple[str, ...] = (),
+    out: str | Path | None = None,
+    resume: bool = False,
+    quiet: bool = False,
+) -> Trained:
+    """Train a model. Checkpoints, metrics and the report go to `out`, `runs/` and the recipe's name if not given.
+
+    Torch's, NumPy's and Python's generators are seeded. SIGTERM and Ctrl-C have the step finished and saved.
+
+    Args:
+        recipe: the name of a recipe, a function that gives a config, or a config.
+        settings: changes to it, each `PATH=VALUE`.
+        out: a folder.
+        resume: go on from the newest checkpoint there, bit for bit as if nothing had happened; where there is none,
+            begin.
+        quiet: say nothing on standard error.
+
+    Raises:
+        ClearheadError: the data can't be read, the checkpoint is of another run, a loss is not finite, the disk is
+            full. The newest checkpoint is whole whatever happens.
+    """
+    config = config_of(recipe, settings)
+    name = recipe if isinstance(recipe, str) else getattr(recipe, "__name__", "train")
+    folder = Path(out).expanduser() if out is not None else Path("runs") / name
+    found = checkpoint.checkpoints(folder)
+    if found and not resume:
+        raise ClearheadError(f"{folder} holds the checkpoints of a run; go on with it (--resume), or name another (--out)")
+    prepared = prepare(config, folder, quiet=quiet)
+    checkpoint.seed_everything(config.run.seed)
+    model = build(_checked(model_config(config, prepared.tokenizer), config.model.family))
+    model.tokenizer = prepared.tokenizer
+    trainer = Trainer(config, model, make_objective(config.objective), prepared.batches)
+    since, notes = _go_on(trainer, found[-1][1]) if found else ([], [])
+    checkpoint.tidy(folder, config.every.keep)
+    folder.mkdir(parents=True, exist_ok=True)
+    with Watch(folder, config.run.steps, first=trainer.number, every=config.every.log, quiet=quiet) as watch:
+        watch.since = since
+        for note in notes:
+            watch.note(note)
+        with Stop() as stop:
+            newest = _steps(trainer, folder, watch, stop)
+        if stop.signal is not None:
+            watch.note(f"stopped after step {trainer.number}; --resume goes on from {newest or 'the beginning'}")
+            return Trained(model.eval(), newest, trainer.number, None, stop.signal)
+        report = _finish(trainer, prepared, folder, watch, newest)
+    return Trained(model.eval(), newest, trainer.number, report)
+
+
+def config_of(
+    recipe: str | Callable[[], TrainConfig] | TrainConfig, settings: tuple[str, ...] = ()
+) -> TrainConfig:
+    """The config of a recipe, with settings in place."""
+    config = recipe_named(recipe) if isinstance(recipe, str) else recipe if isinstance(recipe, TrainConfig) else recipe()
+    return change(config, settings)
+
+
+def _checked(config: Any, family: str) -> Any:
+    """The config, which its family must have words for: better known now than at the first checkpoint."""
+    family_of({"model_type": family}, "model.family").write(config, {})
+    return config
+
+
+def _steps(trainer: Trainer, folder: Path, watch: Watch, stop: Stop) -> Path | None:
+    """All steps that are left, with what is due after each; the newest checkpoint."""
+    every, steps = trainer.config.every, trainer.config.run.steps
+    found = checkpoint.checkpoints(folder)
+    newest = found[-1][1] if found else None
+    saved = trainer.number
+
+    def due(interval: int) -> bool:
+        return interval > 0 and trainer.number % interval == 0
+
+    while trainer.number < steps and stop.signal is None:
+        try:
+            step = trainer.step()
+        except NotFiniteError as problem:
+            kept = f"the last good checkpoint is {newest}" if newest else "no checkpoint had been saved yet"
+            raise NotFiniteError(f"{problem}; {kept}") from problem
+        watch.step(step)
+        if due(every.evaluate) or trainer.number == steps:
+            watch.held_out(trainer.number, trainer.held_out(every.held_out or None))
+        if due(every.save) or trainer.number == steps or stop.signal is not None:
+            newest, saved = save(trainer, folder, watch.since), trainer.number
+    if saved != trainer.number:
+        newest = save(trainer, folder, watch.since)
+    return newest
+
+
+def save(trainer: Trainer, folder: Path, since: list[Step] | None = None) -> Path:
+    """Write a checkpoint of where a run stands, and let go of the oldest."""
+    config = trainer.config
+    state = {
+        **trainer.state(),
+        "config": plain(config),
+        "data": plain(trainer.batches.describe()),
+        "since": [asdict(step) for step in since or []],
+    }
+    newest = checkpoint.write(folder, trainer.number, trainer.model, config.model.family, state)
+    checkpoint.tidy(folder, config.every.keep)
+    return newest
+
+
+def _go_on(trainer: Trainer, folder: Path) -> tuple[list[Step], list[str]]:
+    """Put a trainer where a checkpoint was written; the steps not yet told of, and what to tell."""
+    state = checkpoint.read_state(folder)
+    notes = check_same(trainer.config, trainer.batches.describe(), state, folder)
+    checkpoint.read_weights(folder, trainer.model)
+    trainer.set_state(state)
+    return [Step(**step) for step in state["since"]], [f"going on from {folder}", *notes]
+
+
+def check_same(config: TrainConfig, data: dict[str, Any], state: dict[str, Any], folder: Path) -> list[str]:
+    """Refuse a checkpoint of another run, by name; what differs and may, in words.
+
+    Raises:
+        ClearheadError: model, objective, data or anything else that decides what a step does is another.
+    """
+    mine, theirs = plain(config), state["config"]
+    refuse(mine["model"], theirs["model"], f"{folder} is a checkpoint of another model")
+    refuse(mine["data"], theirs["data"], f"{folder} is a checkpoint of a run on other data")
+    refuse(plain(data), state["data"], f"{folder} is a checkpoint of a run on other data")
+    found = differences(mine, theirs)
+    wrong = [words for words in found if not words.startswith(MAY_CHANGE)]
+    if wrong:
+        raise ClearheadError(f"{folder} is a checkpoint of another run: {'; '.join(wrong[:3])}")
+    return found
+
+
+def _finish(
+    trainer: Trainer, prepared: Prepared, folder: Path, watch: Watch, newest: Path | None
+) -> dict[str, Any]:
+    """Measure the finished model, and write the report."""
+    report = {"steps": trainer.number, "checkpoint": str(newest), **report_on(trainer.model, prepared.held_out())}
+    text = json.dumps({**report, "config": plain(trainer.config)}, indent=2) + "\n"
+    try:
+        (folder / REPORT).write_text(text, encoding="utf-8")
+    except OSError as problem:
+        raise ClearheadError(f"{folder / REPORT} can't be written: {problem.strerror or problem}") from problem
+    watch.note("  ".join(f"{name.replace('_', ' ')} {_number(value)}" for name, value in report.items()))
+    return report
+
+
+def _number(value: Any) -> str:
+    return f"{value:.4f}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
+
+
+class Stop:
+    """Within it, SIGTERM and Ctrl-C only leave a mark; a second one acts at once. In other threads, it is nothing."""
+
+    def __init__(self) -> None:
+        self.signal: int | None = None
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, self._mark) for number in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def _mark(self, number: int, frame: FrameType | None) -> None:
+        self.signal = number
+        self._restore()
+
+    def _restore(self) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        self._before = {}
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._restore()
+
+
