@@ -191,7 +191,8 @@ def measure(name: str, kind: Kind, dtype: str, repeats: int, n_new: int) -> list
         given = torch.randn(1, 3, 224, 224, dtype=getattr(torch, dtype))
     else:
         given = torch.randint(10, VOCAB - 10 if name != "bert" else 30000, (1, kind.n_tokens))
-    apart = float((sides["clearhead"].read(given) - sides["transformers"].read(given)).abs().max())
+    ours, theirs = sides["clearhead"].read(given), sides["transformers"].read(given)
+    apart = float((ours - theirs).abs().max() / theirs.abs().max().clamp(min=1))
     if dtype == "float32" and apart > 1e-3:
         sys.exit(f"{name}: the two sides differ by {apart:.1e}; a ratio of their times would mean nothing")
     found = medians({side: lambda s=s: s.read(given) for side, s in sides.items()}, repeats, warm_ups=0)  # type: ignore[misc]

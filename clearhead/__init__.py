@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from clearhead.lens.edit import edit
     from clearhead.lens.record import look
     from clearhead.model.transformer import Transformer
+    from clearhead.training.evaluate import evaluate
+    from clearhead.training.run import train
 
 __version__ = "0.1.0"
 
@@ -29,10 +31,25 @@ _HOMES = {
     "contacts": "clearhead.lens.contacts",
     "look": "clearhead.lens.record",
     "edit": "clearhead.lens.edit",
+    "train": "clearhead.training.run",
+    "evaluate": "clearhead.training.evaluate",
     "Transformer": "clearhead.model.transformer",
     "ClearheadError": "clearhead.errors",
 }
-__all__ = ["ClearheadError", "Transformer", "contacts", "edit", "embed", "generate", "load", "look", "save", "stream"]
+__all__ = [
+    "ClearheadError",
+    "Transformer",
+    "contacts",
+    "edit",
+    "embed",
+    "evaluate",
+    "generate",
+    "load",
+    "look",
+    "save",
+    "stream",
+    "train",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -44,7 +44,7 @@ def run(options: Options) -> None:
     texts = dict(read_texts(options.files)) if options.files else held_out_of(options.source)
     if texts is None:
         raise UsageError(f"{options.source} is no checkpoint of a run here, so name files to evaluate on after it")
-    with console.progress(f"{len(texts)} texts", sum(map(len, texts.values()))) as told:
+    with console.progress(f"{len(texts)} texts", sum(len(text.encode()) for text in texts.values())) as told:
         found = evaluate(model, texts, window=options.window, stride=options.stride, progress=told)
     if options.json:
         listed = [

@@ -90,17 +90,26 @@ def grouped_product(
     counts: Sequence[int],
 ) -> Float[Tensor, "s o"]:
     """x @ W_e^T + b_e, for `counts` neighbouring rows of x each, with the matrices of the experts `found`."""
-    # Taken apart once, the gradient comes back whole and once, and not as zeros of all experts for each of them.
-    apart = torch.is_grad_enabled()
-    weights = weight_EOI.unbind() if apart else weight_EOI
-    biases = bias_EO.unbind() if apart and bias_EO is not None else bias_EO
-    rows = zip(found, x_SI.split(list(counts)), strict=True)
-    return torch.cat([_product(x, weights[e], None if biases is None else biases[e]) for e, x in rows])
+    parts = x_SI.split(list(counts))
+    if torch.is_grad_enabled():
+        # Taken apart once, the gradient comes back whole and once, not as zeros of all experts for each of them.
+        weights, biases = weight_EOI.unbind(), None if bias_EO is None else bias_EO.unbind()
+        found_biases = [None if biases is None else biases[e] for e in found]
+        return torch.cat([F.linear(x, weights[e], b) for e, x, b in zip(found, parts, found_biases, strict=True)])
+    y_SO = x_SI.new_empty(x_SI.shape[0], weight_EOI.shape[1])
+    for e, x_MI, y_MO in zip(found, parts, y_SO.split(list(counts)), strict=True):
+        _product(x_MI, weight_EOI[e], y_MO)
+        if bias_EO is not None:
+            y_MO += bias_EO[e]
+    return y_SO
 
 
-def _product(x_MI: Tensor, weight_OI: Tensor, bias_O: Tensor | None) -> Tensor:
-    """Counts of rows are mostly odd here, and W x^T, which `linear` takes for a few rows of float32, is slow at that:
-    at 13 and 17 rows of 768, 1.2 and 0.95 ms against 0.6 and 0.7 (one thread). And a small matrix is soon done.
+def _product(x_MI: Tensor, weight_OI: Tensor, y_MO: Tensor) -> None:
+    """x @ W^T into its place. Counts of rows are mostly odd here, and W x^T, which `linear` takes for a few rows of
+    float32, is slow at that: at 13 and 17 rows of 768, 1.2 and 0.95 ms against 0.6 and 0.7 (one thread). And a small
+    matrix is soon done.
     """
-    plain = x_MI.dtype == torch.float32 and (x_MI.shape[0] > 1 or weight_OI.numel() < SMALL)
-    return F.linear(x_MI, weight_OI, bias_O) if plain else linear(x_MI, weight_OI, bias_O)
+    if x_MI.dtype == torch.float32 and (x_MI.shape[0] > 1 or weight_OI.numel() < SMALL):
+        torch.mm(x_MI, weight_OI.T, out=y_MO)
+    else:
+        y_MO.copy_(linear(x_MI, weight_OI))

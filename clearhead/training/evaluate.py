@@ -102,7 +102,7 @@ def evaluate(
         data: text files, or texts by name.
         window: how many tokens are read at a time; None is the length that the model was made for.
         stride: how far windows move on; None is half of the window.
-        progress: told after each batch how many tokens it scored.
+        progress: told after each batch about how many bytes it scored.
 
     Raises:
         ClearheadError: the model does not predict text, or a file can't be read.
@@ -122,27 +122,28 @@ def evaluate(
     if not any(texts.values()):
         raise ClearheadError("there is no text to evaluate on: all files are empty")
     begin = _begin(model)
+    sizes = [len(text.encode()) for text in texts.values()]
     rows = [torch.tensor(begin + model.tokenizer.encode(text, bos=False)) for text in texts.values()]
     nats, right = [0.0] * len(rows), [0] * len(rows)
     with evaluating(model):
         for batch in _batches(rows, window, stride, model.config.vocab_size):
-            nats_B, right_B, n_scored = _score(model, rows, batch)
+            nats_B, right_B = _score(model, rows, batch)
             for piece, lost, hits in zip(batch, nats_B.tolist(), right_B.tolist(), strict=True):
                 nats[piece.row] += lost
                 right[piece.row] += hits
             if progress is not None:
-                progress(n_scored)
+                progress(round(sum(piece.n_scored * sizes[piece.row] / len(rows[piece.row]) for piece in batch)))
     # Without a mark to begin with there is nothing to predict a first token from: it costs what a blind guess does.
     blind = 0.0 if begin else math.log(model.config.vocab_size)
     files = tuple(
         FileScore(
             name,
-            len(text.encode()),
+            sizes[i],
             len(row) - len(begin),
             nats[i] + (blind if len(row) else 0.0),
             right[i],
         )
-        for i, ((name, text), row) in enumerate(zip(texts.items(), rows, strict=True))
+        for i, (name, row) in enumerate(zip(texts, rows, strict=True))
     )
     return Evaluation(files, window, stride)
 
@@ -206,8 +207,8 @@ def _batches(rows: Sequence[Tensor], window: int, stride: int, vocab_size: int) 
         start += n
 
 
-def _score(model: Transformer, rows: Sequence[Tensor], pieces: Sequence[_Piece]) -> tuple[Tensor, Tensor, int]:
-    """Nats and right guesses of each piece, and how many tokens were scored."""
+def _score(model: Transformer, rows: Sequence[Tensor], pieces: Sequence[_Piece]) -> tuple[Tensor, Tensor]:
+    """Nats and right guesses of each piece."""
     width = max(piece.n_read for piece in pieces)
     tokens_BT = torch.zeros(len(pieces), width, dtype=torch.int64)
     targets_BT = torch.full_like(tokens_BT, IGNORE)
@@ -227,4 +228,4 @@ def _score(model: Transformer, rows: Sequence[Tensor], pieces: Sequence[_Piece])
     flat_N = F.cross_entropy(logits_BTV.flatten(0, 1), targets_BT.flatten(), ignore_index=IGNORE, reduction="none")
     losses_BT = flat_N.view(targets_BT.shape).double()
     right_BT = logits_BTV.argmax(dim=-1) == targets_BT
-    return losses_BT.sum(dim=1), right_BT.sum(dim=1), int((targets_BT != IGNORE).sum())
+    return losses_BT.sum(dim=1), right_BT.sum(dim=1)

@@ -48,7 +48,8 @@ class Reading(NamedTuple):
 class Classes(Protocol):
     """An objective whose targets are one of several: what can be distilled."""
 
-    label_smoothing: float
+    @property
+    def label_smoothing(self) -> float: ...
 
     def read(self, model: Transformer, batch: Batch, taps: Taps | None = None) -> Reading: ...
 

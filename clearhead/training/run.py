@@ -17,7 +17,8 @@ from clearhead.model.build import build
 from clearhead.model.transformer import Transformer
 from clearhead.training import checkpoint
 from clearhead.training.config import TrainConfig
-from clearhead.training.prepare import Prepared, make_objective, model_config, prepare
+from clearhead.training.objectives import from_config
+from clearhead.training.prepare import Prepared, model_config, prepare
 from clearhead.training.recipes import recipe as recipe_named
 from clearhead.training.report import report_on
 from clearhead.training.settings import change, differences, plain, refuse
@@ -72,13 +73,21 @@ def train(
     folder = Path(out).expanduser() if out is not None else Path("runs") / name
     found = checkpoint.checkpoints(folder)
     if found and not resume:
-        raise ClearheadError(f"{folder} holds the checkpoints of a run; go on with it (--resume), or name another (--out)")
+        raise ClearheadError(
+            f"{folder} holds the checkpoints of a run; go on with it (--resume), or name another (--out)"
+        )
+    state = checkpoint.read_state(found[-1][1]) if found else None
+    notes = [f"going on from {found[-1][1]}", *check_same(config, state, found[-1][1])] if state is not None else []
     prepared = prepare(config, folder, quiet=quiet)
     checkpoint.seed_everything(config.run.seed)
-    model = build(_checked(model_config(config, prepared.tokenizer), config.model.family))
+    made = model_config(config, prepared.tokenizer)
+    prepared.batches.check(made)
+    # It must have words for all of the config: better known now than at the first checkpoint.
+    family_of({"model_type": config.model.family}, "model.family").write(made, {})
+    model = build(made)
     model.tokenizer = prepared.tokenizer
-    trainer = Trainer(config, model, make_objective(config.objective), prepared.batches)
-    since, notes = _go_on(trainer, found[-1][1]) if found else ([], [])
+    trainer = Trainer(config, model, from_config(config.objective), prepared.batches)
+    since = _go_on(trainer, found[-1][1], state) if state is not None else []
     checkpoint.tidy(folder, config.every.keep)
     folder.mkdir(parents=True, exist_ok=True)
     with Watch(folder, config.run.steps, first=trainer.number, every=config.every.log, quiet=quiet) as watch:
@@ -98,14 +107,9 @@ def config_of(
     recipe: str | Callable[[], TrainConfig] | TrainConfig, settings: tuple[str, ...] = ()
 ) -> TrainConfig:
     """The config of a recipe, with settings in place."""
-    config = recipe_named(recipe) if isinstance(recipe, str) else recipe if isinstance(recipe, TrainConfig) else recipe()
-    return change(config, settings)
-
-
-def _checked(config: Any, family: str) -> Any:
-    """The config, which its family must have words for: better known now than at the first checkpoint."""
-    family_of({"model_type": family}, "model.family").write(config, {})
-    return config
+    if not isinstance(recipe, TrainConfig):
+        recipe = recipe_named(recipe) if isinstance(recipe, str) else recipe()
+    return change(recipe, settings)
 
 
 def _steps(trainer: Trainer, folder: Path, watch: Watch, stop: Stop) -> Path | None:
@@ -148,25 +152,24 @@ def save(trainer: Trainer, folder: Path, since: list[Step] | None = None) -> Pat
     return newest
 
 
-def _go_on(trainer: Trainer, folder: Path) -> tuple[list[Step], list[str]]:
-    """Put a trainer where a checkpoint was written; the steps not yet told of, and what to tell."""
-    state = checkpoint.read_state(folder)
-    notes = check_same(trainer.config, trainer.batches.describe(), state, folder)
+def _go_on(trainer: Trainer, folder: Path, state: dict[str, Any]) -> list[Step]:
+    """Put a trainer where a checkpoint was written; the steps that were not told of yet."""
+    data = plain(trainer.batches.describe())
+    refuse(data, state["data"], f"{folder} is a checkpoint of a run on other data")
     checkpoint.read_weights(folder, trainer.model)
     trainer.set_state(state)
-    return [Step(**step) for step in state["since"]], [f"going on from {folder}", *notes]
+    return [Step(**step) for step in state["since"]]
 
 
-def check_same(config: TrainConfig, data: dict[str, Any], state: dict[str, Any], folder: Path) -> list[str]:
+def check_same(config: TrainConfig, state: dict[str, Any], folder: Path) -> list[str]:
     """Refuse a checkpoint of another run, by name; what differs and may, in words.
 
     Raises:
         ClearheadError: model, objective, data or anything else that decides what a step does is another.
     """
     mine, theirs = plain(config), state["config"]
-    refuse(mine["model"], theirs["model"], f"{folder} is a checkpoint of another model")
-    refuse(mine["data"], theirs["data"], f"{folder} is a checkpoint of a run on other data")
-    refuse(plain(data), state["data"], f"{folder} is a checkpoint of a run on other data")
+    refuse(mine["model"], theirs["model"], f"{folder} is a checkpoint of another model", "model")
+    refuse(mine["data"], theirs["data"], f"{folder} is a checkpoint of a run on other data", "data")
     found = differences(mine, theirs)
     wrong = [words for words in found if not words.startswith(MAY_CHANGE)]
     if wrong:
@@ -178,7 +181,8 @@ def _finish(
     trainer: Trainer, prepared: Prepared, folder: Path, watch: Watch, newest: Path | None
 ) -> dict[str, Any]:
     """Measure the finished model, and write the report."""
-    report = {"steps": trainer.number, "checkpoint": str(newest), **report_on(trainer.model, prepared.held_out())}
+    texts = prepared.held_out() if trainer.config.objective.name == "next_token" else {}
+    report = {"steps": trainer.number, "checkpoint": str(newest), **report_on(trainer.model, texts)}
     text = json.dumps({**report, "config": plain(trainer.config)}, indent=2) + "\n"
     try:
         (folder / REPORT).write_text(text, encoding="utf-8")

@@ -172,9 +172,9 @@ def _short(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def refuse(mine: Any, saved: Any, what: str) -> None:
+def refuse(mine: Any, saved: Any, what: str, path: str = "") -> None:
     """Refuse to go on where two plain values differ, by name."""
-    found = differences(mine, saved)
+    found = differences(mine, saved, path)
     if found:
         more = f" (and {len(found) - 3} more)" if len(found) > 3 else ""
         raise ClearheadError(f"{what}: {'; '.join(found[:3])}{more}")

@@ -70,7 +70,6 @@ class Trainer:
         batch = self.batches.step(self.number)
         total = n_targets = 0.0
         for part in split(batch, self.config.batch.micro_rows or len(batch.targets)):
-            part = self._to_device(part)
             before = torch.get_rng_state()
             with self._precision():
                 loss, n = self.objective.loss(self.model, part)
@@ -119,7 +118,7 @@ class Trainer:
                     break
                 for part in split(batch, self.config.batch.micro_rows or len(batch.targets)):
                     with self._precision():
-                        loss, n = self.objective.loss(self.model, self._to_device(part))
+                        loss, n = self.objective.loss(self.model, part)
                     total, n_targets = total + float(loss), n_targets + float(n)
         return {"held_out_loss": total / n_targets} if n_targets else {}
 
@@ -149,13 +148,6 @@ class Trainer:
             return nullcontext()
         return torch.autocast(self.model.device.type, dtype=torch.bfloat16)
 
-    def _to_device(self, batch: Batch) -> Batch:
-        device = self.model.device
-        if device.type == "cpu":
-            return batch
-        inputs = {name: value.to(device, non_blocking=True) for name, value in batch.inputs.items()}
-        return type(batch)(inputs=inputs, targets=batch.targets.to(device, non_blocking=True))
-
     def _not_finite(self, what: str, batch: Batch, random_state: Tensor) -> NotFiniteError:
         """Run the batch again, with the same random numbers, to see which layer is the first to go wrong."""
         odd = next((name for name, p in self.model.named_parameters() if not bool(p.isfinite().all())), None)
@@ -164,9 +156,9 @@ class Trainer:
         torch.set_rng_state(random_state)
         finder = _FirstOdd()
         with torch.no_grad(), self._precision():
-            self.model(**batch.inputs, taps=finder)
+            self.objective.loss(self.model, batch, taps=finder)
         if finder.found is None:
-            return NotFiniteError(f"{what}, though all that the model computes is finite: look at the targets")
+            return NotFiniteError(f"{what}, though every layer's output is finite: it is the head, or a target")
         return NotFiniteError(f"{what}: the first layer whose output is not finite is {finder.found}")
 
 

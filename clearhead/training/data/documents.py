@@ -210,8 +210,11 @@ def place(source: Source, item: int) -> str:
         return source.name
     if source.format not in ("lines", "jsonl"):
         return f"{source.name}, row {item + 1}"
-    with open(source.path, "rb") as file:
-        return f"{source.name}, line {_newlines(file, item) + 1}"
+    try:
+        with open(source.path, "rb") as file:
+            return f"{source.name}, line {_newlines(file, item) + 1}"
+    except OSError:
+        return f"{source.name}, byte {item}"
 
 
 def _newlines(file: io.BufferedReader, n_bytes: int) -> int:

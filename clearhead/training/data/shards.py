@@ -167,7 +167,7 @@ def _make(
     """The shards of all jobs that have none yet."""
     left = [number for number in range(len(jobs)) if not (folder / f"{number:05}.npz").is_file()]
     size = {number: sum(_size(part, sources) for part in jobs[number]) for number in left}
-    n = min(processes or len(os.sched_getaffinity(0)), len(left))
+    n = min(processes or _processors(), len(left))
     total = sum(size.values())
     with _bar("tokenising", total, sys.stderr.isatty() if progress is None else progress) as tell:
         if n > 1 and (processes is not None or total > ALONE):
@@ -181,7 +181,12 @@ def _make(
             write_shard(corpus, sources, jobs[number], tokenizer, folder, number, tell)
 
 
-def _size(part: Part, sources: Sequence[Source]) -> int:
+def _processors() -> int:
+    """How many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _size(part: Part, sources: Sequence[Source] | Mapping[int, Source]) -> int:
     return part.stop - part.start if part.stop is not None else sources[part.source].size
 
 
@@ -228,7 +233,7 @@ def write_shard(
                     keys.append(document_key(source.name, document.item))
                     places.append((part.source, document.item))
                     labels.append(document.label or "")
-                tell(_size(part, sources))  # type: ignore[arg-type]
+                tell(_size(part, sources))
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(folder / f"{number:05}.ids")

@@ -125,8 +125,12 @@ def main() -> None:
     from clearhead.training.data.documents import Corpus, Source
     from clearhead.training.data.shards import TOKENIZER, Part, tokenizer_from, write_shard
 
+    # What libraries print goes where errors go.
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+
     def say(**what: Any) -> None:
-        print(json.dumps(what), flush=True)
+        print(json.dumps(what), file=answers, flush=True)
 
     tokenizer = None
     for line in sys.stdin:

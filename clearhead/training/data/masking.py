@@ -1,0 +1,104 @@
+"""Masked-language-model training (Devlin 2018, BERT, section 3.1): which tokens are hidden, and behind what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clearhead.errors import ClearheadError, UsageError
+from clearhead.ops.losses import IGNORE
+
+if TYPE_CHECKING:
+    from clearhead.inputs.tokenizer import Tokenizer
+
+Ids = NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaskingConfig:
+    """`share` of the tokens are to be told; of these so many are masked, so many another token, and the rest stay."""
+
+    share: float = 0.15
+    masked: float = 0.8
+    other: float = 0.1
+    whole_words: bool = False
+    """Words are chosen, and all tokens of one together."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.share <= 1:
+            raise UsageError(f"masking.share is {self.share}; it must be more than 0 and at most 1")
+        if min(self.masked, self.other) < 0 or self.masked + self.other > 1:
+            raise UsageError(
+                f"masking.masked is {self.masked} and masking.other {self.other}; they are shares of the chosen "
+                "tokens, together at most 1"
+            )
+
+
+class Masker:
+    """Masks rows of one tokenizer's ids. Special tokens are never chosen, and never put in another's place."""
+
+    def __init__(self, tokenizer: Tokenizer, config: MaskingConfig) -> None:
+        mask = tokenizer.vocabulary.names.get("mask_token")
+        if mask is None or tokenizer.token_to_id(mask) is None:
+            raise ClearheadError(
+                f"the tokenizer of {tokenizer.where} has no mask token, so nothing can be masked; train one with "
+                "marks that include mask_token"
+            )
+        self.config = config
+        self.mask_id = tokenizer.token_to_id(mask)
+        self.special_V = np.zeros(tokenizer.vocab_size, bool)
+        self.special_V[sorted(tokenizer.special)] = True
+        known = {i for i in tokenizer.core.get_vocab(with_added_tokens=True).values() if i not in tokenizer.special}
+        self.ordinary = np.array(sorted(known), np.int64)
+        self.begins_V = _begin_words(tokenizer, known) if config.whole_words else None
+
+    def __call__(self, tokens_T: Ids, rng: np.random.Generator) -> tuple[Ids, Ids]:
+        """What the model reads in place of a row, and what it has to tell there: IGNORE where nothing.
+
+        The shares are exact to within one token in every row, and on average altogether: what is left over of a
+        token goes to one side or the other by lot.
+        """
+        chosen = self._choose(tokens_T, rng)
+        rng.shuffle(chosen)
+        targets_T = np.full_like(tokens_T, IGNORE)
+        targets_T[chosen] = tokens_T[chosen]
+        lot = rng.random()
+        n_masked = int(len(chosen) * self.config.masked + lot)
+        n_changed = int(len(chosen) * (self.config.masked + self.config.other) + lot)
+        seen_T = tokens_T.copy()
+        seen_T[chosen[:n_masked]] = self.mask_id
+        others = chosen[n_masked:n_changed]
+        seen_T[others] = self.ordinary[rng.integers(len(self.ordinary), size=len(others))]
+        return seen_T, targets_T
+
+    def _choose(self, tokens_T: Ids, rng: np.random.Generator) -> Ids:
+        """The slots that are to be told."""
+        maskable = np.flatnonzero(~self.special_V[tokens_T])
+        n = int(len(maskable) * self.config.share + rng.random())
+        if self.begins_V is None:
+            return rng.permutation(maskable)[:n]
+        # A word is a run of slots next to each other, of which only the first begins one.
+        begins = self.begins_V[tokens_T[maskable]]
+        begins[1:] |= maskable[1:] != maskable[:-1] + 1
+        words = np.split(maskable, np.flatnonzero(begins[1:]) + 1) if len(maskable) else []
+        chosen: list[Ids] = []
+        left = n
+        for word in rng.permutation(len(words)):
+            if len(words[word]) <= left:
+                chosen.append(words[word])
+                left -= len(words[word])
+        return np.concatenate(chosen) if chosen else maskable[:0]
+
+
+def _begin_words(tokenizer: Tokenizer, known: set[int]) -> NDArray[np.bool_]:
+    """Which ids can't be the continuation of a word: those that begin with a space or a sign."""
+    begins_V = np.ones(tokenizer.vocab_size, bool)
+    order = sorted(known)
+    for i, piece in zip(order, tokenizer.pieces(order), strict=True):
+        # Parts of characters read <0xE9>; what stands alone on a mark is part of the character before.
+        part = len(piece) >= 6 and piece.startswith("<0x")
+        begins_V[i] = not (piece[0].isalnum() or piece[0] in "_◌" or part)
+    return begins_V

@@ -1,0 +1,132 @@
+"""Perplexity, bits per byte and accuracy, against sums written out token by token."""
+
+from __future__ import annotations
+
+import lzma
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import clearhead
+from clearhead.errors import ClearheadError, UsageError
+from clearhead.model.build import build
+from clearhead.training import evaluate as module
+from clearhead.training.config import DecoderConfig
+from clearhead.training.data.tokenizers import TokenizerConfig, train_tokenizer
+from clearhead.training.evaluate import _pieces, evaluate
+from clearhead.training.prepare import decoder
+from clearhead.training.report import xz_bits_per_byte
+
+SIZES = DecoderConfig(family="llama", d_model=16, n_layers=2, n_heads=2, n_kv_heads=1, d_ff=24)
+TEXTS = {"a": "the cat sat on the mat, and naïve", "b": "x", "c": "", "d": "on " * 30}
+
+
+def byte_model(around: bool = True) -> Any:
+    tokenizer = train_tokenizer([], TokenizerConfig(kind="bytes", around=around))
+    model = build(decoder(SIZES, tokenizer.vocab_size, 16)).eval()
+    with torch.no_grad():
+        for p in model.parameters():
+            if p.ndim > 1:
+                p.mul_(10)
+    model.tokenizer = tokenizer
+    return model
+
+
+def written_out(model: Any, text: str, window: int, stride: int) -> tuple[float, int]:
+    """Nats and right guesses, one token and one pass at a time."""
+    ids = [model.tokenizer.bos_id, *model.tokenizer.encode(text, bos=False)]
+    nats, right = 0.0, 0
+    for at in range(1, len(ids)):
+        # The window that scores this token ends here, or where the stride has brought it.
+        end = window if at <= window else window + math.ceil((at - window) / stride) * stride
+        start = max(min(end, len(ids) - 1) - window, 0)
+        scores_V = model(torch.tensor([ids[start:at]]))[0, -1].double()
+        nats -= float(scores_V.log_softmax(0)[ids[at]])
+        right += int(scores_V.argmax()) == ids[at]
+    return nats, right
+
+
+@pytest.mark.parametrize(("window", "stride"), [(16, 8), (16, 16), (7, 3), (5, 1)])
+def test_sliding_windows_are_those_of_the_definition(window: int, stride: int) -> None:
+    model = byte_model()
+    found = evaluate(model, TEXTS, window=window, stride=stride)
+    with torch.no_grad():
+        expected = [written_out(model, text, window, stride) for text in TEXTS.values()]
+    for file, (nats, right) in zip(found.files, expected, strict=True):
+        assert file.nats == pytest.approx(nats, rel=1e-5)
+        assert file.n_right == right
+        assert file.n_tokens == file.n_bytes == len(TEXTS[file.name].encode())
+    total, n_bytes = sum(nats for nats, _ in expected), sum(len(text.encode()) for text in TEXTS.values())
+    assert found.loss == pytest.approx(total / n_bytes, rel=1e-5)
+    assert found.perplexity == pytest.approx(math.exp(total / n_bytes), rel=1e-5)
+    assert found.bits_per_byte == pytest.approx(total / n_bytes / math.log(2), rel=1e-5)
+    assert found.accuracy == sum(right for _, right in expected) / n_bytes
+
+
+def test_how_texts_are_put_together_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = byte_model()
+    together = evaluate(model, TEXTS)
+    monkeypatch.setattr(module, "BATCH_SLOTS", 1)
+    told: list[int] = []
+    alone = evaluate(model, TEXTS, progress=told.append)
+    for a, b in zip(together.files, alone.files, strict=True):
+        assert a.nats == pytest.approx(b.nats, rel=1e-5)
+        assert (a.n_right, a.n_tokens) == (b.n_right, b.n_tokens)
+    assert sum(told) == pytest.approx(together.n_bytes, abs=10)
+
+
+@pytest.mark.parametrize(("length", "window", "stride"), [(2, 4, 2), (5, 4, 2), (6, 4, 2), (40, 7, 3), (41, 7, 7), (1, 4, 2)])
+def test_every_token_but_the_first_is_scored_once_with_enough_before_it(length: int, window: int, stride: int) -> None:
+    scored = []
+    for piece in _pieces(0, length, window, stride):
+        assert 0 < piece.n_read <= window
+        assert piece.start == 0 or piece.scored - piece.start >= window - stride
+        scored += range(piece.scored, piece.end + 1)
+    assert scored == list(range(1, length))
+
+
+def test_without_a_mark_to_begin_with_a_first_token_costs_a_blind_guess() -> None:
+    with_mark = byte_model()
+    marked = evaluate(with_mark, {"x": "x"})
+    assert marked.files[0].nats != pytest.approx(math.log(with_mark.config.vocab_size))
+    tokenizer = train_tokenizer([], TokenizerConfig(kind="bytes", marks=()))
+    bare = build(decoder(SIZES, tokenizer.vocab_size, 16)).eval()
+    bare.tokenizer = tokenizer
+    found = evaluate(bare, {"x": "x"})
+    assert (found.n_tokens, found.loss) == (1, pytest.approx(math.log(tokenizer.vocab_size)))
+
+
+def test_files_are_read(tmp_path: Path) -> None:
+    model = byte_model()
+    paths = [tmp_path / name for name in ("a.txt", "b.txt")]
+    for path, text in zip(paths, TEXTS.values(), strict=False):
+        path.write_text(text, encoding="utf-8")
+    assert evaluate(model, paths).bits_per_byte == evaluate(model, {n: TEXTS[n] for n in "ab"}).bits_per_byte
+    assert len(clearhead.evaluate(model, paths[0]).files) == 1
+    with pytest.raises(ClearheadError, match=r"gone\.txt can't be read"):
+        evaluate(model, tmp_path / "gone.txt")
+    paths[1].write_bytes(b"ab\xff")
+    with pytest.raises(ClearheadError, match=r"b\.txt is not UTF-8 text \(byte 2\)"):
+        evaluate(model, paths)
+
+
+def test_what_makes_no_sense_is_refused() -> None:
+    model = byte_model()
+    with pytest.raises(UsageError, match="window is 17"):
+        evaluate(model, TEXTS, window=17)
+    with pytest.raises(UsageError, match="stride is 9"):
+        evaluate(model, TEXTS, window=8, stride=9)
+    with pytest.raises(ClearheadError, match="all files are empty"):
+        evaluate(model, {"a": ""})
+    model.tokenizer = None
+    with pytest.raises(ClearheadError, match="no tokenizer"):
+        evaluate(model, TEXTS)
+
+
+def test_xz_is_what_the_program_makes_of_each_file() -> None:
+    texts = ["a" * 1000, "the cat " * 50]
+    sizes = [len(lzma.compress(text.encode(), format=lzma.FORMAT_XZ, preset=9)) for text in texts]
+    assert xz_bits_per_byte(texts) == 8 * sum(sizes) / 1400
