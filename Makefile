@@ -22,6 +22,7 @@ lint: $(INSTALLED)
 bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks.attention
 	$(BIN)/python -m benchmarks.decode
+	$(BIN)/python -m benchmarks.families
 
 install: $(INSTALLED)
 

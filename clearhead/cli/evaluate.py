@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-import tyro
 from tyro.conf import Positional, arg
 
 from clearhead.cli.options import Loading, OptionalInt, Source

@@ -49,9 +49,7 @@ def run(options: Options) -> int | None:
         console.import_torch()
         from clearhead.training.run import train
 
-    done = train(
-        options.recipe, settings=options.settings, out=options.out, resume=options.resume, quiet=options.json
-    )
+    done = train(options.recipe, settings=options.settings, out=options.out, resume=options.resume, quiet=options.json)
     if options.json:
         about = {"steps": done.steps, "checkpoint": str(done.checkpoint) if done.checkpoint else None}
         console.print_json({**about, "stopped_by": done.stopped_by, **(done.report or {})})

@@ -85,6 +85,7 @@ class Transformer(Stack):
         taps: Taps | None = None,
         backend: str = "auto",
         last: int | None = None,
+        read: bool = True,
     ) -> Any:
         """The logits (B, T, V), or the stream (B, T, D) of a model without a head. A model with several heads returns
         a named tuple of what each gives: `stream` (where nothing else reads it), `tokens`, `pooled`, its labels'
@@ -105,6 +106,7 @@ class Transformer(Stack):
             taps: who looks inside (see clearhead.taps).
             backend: the attention kernel; "auto" chooses.
             last: give only this many last slots.
+            read: False gives the finished stream (B, T, D), which no head has read.
 
         Raises:
             ClearheadError: a token id, a shape or a combination that the model has no answer to.
@@ -135,7 +137,9 @@ class Transformer(Stack):
                 inputs, n_before = Inputs(tokens_BT=tokens_BT), state.length
             p = self._pass(inputs, present, state, documents, mask)
             p.source, p.taps, p.backend = looked_at, taps, backend
-            return self._read_out(self.run(inputs, p), n_new if last is None else min(last, n_new), inputs, p)
+            n_out = n_new if last is None else min(last, n_new)
+            x_BTD = self.run(inputs, p)
+            return self._read_out(x_BTD, n_out, inputs, p) if read else x_BTD[:, n_new - n_out :]
         except BaseException:
             # Also when interrupted: a state that some layers have moved on and others not would be wrong for ever.
             if state is not None:

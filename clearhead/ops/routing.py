@@ -79,23 +79,32 @@ def balance_loss(
         n_chosen: how many experts a token goes to.
         present: True where there is a token, of the shape of the tokens; padding does not count.
     """
-    if not logits:
-        raise ClearheadError("there are no router logits: only a model with experts has a balance to keep")
-    n_experts = logits[0].shape[-1]
-    wide = torch.promote_types(logits[0].dtype, torch.float32)
-    used_E = probability_E = torch.zeros(n_experts, dtype=wide, device=logits[0].device)
-    n_tokens: int | Tensor = 0
     for layer in logits:
         if present is not None and present.shape != layer.shape[:-1]:
             raise ClearheadError(
                 f"present has shape {tuple(present.shape)} and the router saw tokens of shape "
                 f"{tuple(layer.shape[:-1])}; give the mask of the tokens of this pass alone"
             )
-        p_NE = torch.softmax(layer.to(wide), dim=-1).reshape(-1, n_experts)
-        best_NC = p_NE.topk(n_chosen, dim=-1).indices
-        counts_N = torch.ones_like(p_NE[:, 0]) if present is None else present.reshape(-1).to(wide)
-        used_E = used_E.index_add(0, best_NC.flatten(), counts_N.repeat_interleave(n_chosen))
-        probability_E = probability_E + (p_NE * counts_N[:, None]).sum(dim=0)
-        n_tokens = n_tokens + counts_N.sum()
-    n_tokens = torch.as_tensor(n_tokens).clamp(min=1)
-    return n_experts * (used_E / n_tokens * probability_E / n_tokens).sum()
+    in_one_row = [layer.reshape(1, -1, layer.shape[-1]) for layer in logits]
+    return balance_by_row(in_one_row, n_chosen, None if present is None else present.reshape(1, -1))[0]
+
+
+def balance_by_row(
+    logits: Sequence[Float[Tensor, "B T e"]], n_chosen: int, present_BT: Bool[Tensor, "B T"] | None = None
+) -> Float[Tensor, "B"]:
+    """`balance_loss` of each row by itself (DeepSeek-AI 2024, DeepSeek-V3, eqs. 17 to 20, on softmax probabilities)."""
+    if not logits:
+        raise ClearheadError("there are no router logits: only a model with experts has a balance to keep")
+    n_rows, _, n_experts = logits[0].shape
+    wide = torch.promote_types(logits[0].dtype, torch.float32)
+    used_BE = probability_BE = torch.zeros(n_rows, n_experts, dtype=wide, device=logits[0].device)
+    n_tokens_B = used_BE[:, 0]
+    for layer in logits:
+        p_BTE = torch.softmax(layer.to(wide), dim=-1)
+        counts_BT = torch.ones_like(p_BTE[..., 0]) if present_BT is None else present_BT.to(wide)
+        best_BTC = p_BTE.topk(n_chosen, dim=-1).indices
+        used_BE = used_BE.scatter_add(1, best_BTC.flatten(1), counts_BT.repeat_interleave(n_chosen, dim=1))
+        probability_BE = probability_BE + (p_BTE * counts_BT[..., None]).sum(dim=1)
+        n_tokens_B = n_tokens_B + counts_BT.sum(dim=1)
+    n_tokens_B1 = n_tokens_B.clamp(min=1)[:, None]
+    return n_experts * (used_BE / n_tokens_B1 * probability_BE / n_tokens_B1).sum(dim=1)

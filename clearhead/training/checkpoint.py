@@ -116,10 +116,16 @@ def read_weights(folder: Path, model: Transformer) -> None:
 
 def random_state() -> dict[str, Any]:
     """Where torch's, NumPy's and Python's own generators stand, in plain values."""
-    kind, words, at, has_gauss, gauss = np.random.get_state()  # noqa: NPY002
+    kind, words, at, has_gauss, gauss = np.random.get_state()
     state: dict[str, Any] = {
         "torch": torch.get_rng_state(),
-        "numpy": [str(kind), torch.from_numpy(np.asarray(words).astype(np.int64)), int(at), int(has_gauss), float(gauss)],
+        "numpy": [
+            str(kind),
+            torch.from_numpy(np.asarray(words).astype(np.int64)),
+            int(at),
+            int(has_gauss),
+            float(gauss),
+        ],
         "python": random.getstate(),
     }
     if torch.cuda.is_available():
@@ -131,7 +137,7 @@ def set_random_state(state: dict[str, Any]) -> None:
     """Have all generators go on from where `random_state` found them."""
     torch.set_rng_state(state["torch"])
     kind, words, *rest = state["numpy"]
-    np.random.set_state((kind, words.numpy().astype(np.uint32), *rest))  # noqa: NPY002
+    np.random.set_state((kind, words.numpy().astype(np.uint32), *rest))
     version, inner, gauss = state["python"]
     random.setstate((version, tuple(inner), gauss))
     if "cuda" in state and torch.cuda.is_available():
@@ -141,5 +147,5 @@ def set_random_state(state: dict[str, Any]) -> None:
 def seed_everything(seed: int) -> None:
     """Start every generator from one seed."""
     torch.manual_seed(seed)
-    np.random.seed(seed % 2**32)  # noqa: NPY002
+    np.random.seed(seed % 2**32)
     random.seed(seed)

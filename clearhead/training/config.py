@@ -65,7 +65,7 @@ class BatchConfig:
     micro_rows: int | None = None
     """So many rows are in memory at a time; the result does not depend on it. None is all."""
     pack: Literal["documents", "plain", "rows"] = "documents"
-    """Rows are filled with texts that don't see each other (positions restart), or with running text; or each has one."""
+    """Rows are filled with texts that don't see each other, or with running text; or each has one."""
 
     def __post_init__(self) -> None:
         _check(self.rows > 0 and self.length > 0, f"a batch of {self.rows} rows of {self.length} tokens is empty")
@@ -144,7 +144,7 @@ class ModelConfig:
 
 @record
 class DecoderConfig:
-    """A decoder by its sizes: norms before, rotary positions, a gated feed-forward, tied token vectors; all layers alike.
+    """A decoder by its sizes: norms before, rotary positions, a gated feed-forward, tied token vectors.
 
     Its vocabulary is the tokenizer's and its context the length of the batch's rows.
     """

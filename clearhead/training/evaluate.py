@@ -114,7 +114,9 @@ def evaluate(
     context = context_of(model.config)
     window = min(context or DEFAULT_WINDOW, DEFAULT_WINDOW * 4) if window is None else window
     if window < 1 or (context is not None and window > context):
-        raise UsageError(f"window is {window}; it must be from 1 to the {context or 'number of'} tokens the model reads")
+        raise UsageError(
+            f"window is {window}; it must be from 1 to the {context or 'number of'} tokens the model reads"
+        )
     stride = max(window // 2, 1) if stride is None else stride
     if not 1 <= stride <= window:
         raise UsageError(f"stride is {stride}; it must be from 1 to the window, {window}")

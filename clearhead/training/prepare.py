@@ -29,7 +29,7 @@ from clearhead.config import (
 from clearhead.errors import ClearheadError
 from clearhead.inputs.tokenizer import Tokenizer
 from clearhead.training import checkpoint
-from clearhead.training.config import DataConfig, DecoderConfig, ModelConfig, TrainConfig
+from clearhead.training.config import DataConfig, DecoderConfig, TrainConfig
 from clearhead.training.data.batches import RowBatches, label_batches, masked_batches, next_token_batches, pair_batches
 from clearhead.training.data.documents import Corpus, Document, documents, find, fingerprints, hash_of
 from clearhead.training.data.shards import TokenStore, tokenise, write_atomically
@@ -116,7 +116,9 @@ def model_config(config: TrainConfig, tokenizer: Tokenizer) -> TransformerConfig
 def decoder(sizes: DecoderConfig, vocab_size: int, context: int, ids: TokenIds | None = None) -> TransformerConfig:
     """The config that a few sizes stand for."""
     if sizes.d_model % sizes.n_heads:
-        raise ClearheadError(f"model.d_model is {sizes.d_model}, which {sizes.n_heads} heads can't share (model.n_heads)")
+        raise ClearheadError(
+            f"model.d_model is {sizes.d_model}, which {sizes.n_heads} heads can't share (model.n_heads)"
+        )
     norm = NormConfig()
     attention = AttentionConfig(
         n_heads=sizes.n_heads,

@@ -103,9 +103,7 @@ def train(
     return Trained(model.eval(), newest, trainer.number, report)
 
 
-def config_of(
-    recipe: str | Callable[[], TrainConfig] | TrainConfig, settings: tuple[str, ...] = ()
-) -> TrainConfig:
+def config_of(recipe: str | Callable[[], TrainConfig] | TrainConfig, settings: tuple[str, ...] = ()) -> TrainConfig:
     """The config of a recipe, with settings in place."""
     if not isinstance(recipe, TrainConfig):
         recipe = recipe_named(recipe) if isinstance(recipe, str) else recipe()
@@ -177,9 +175,7 @@ def check_same(config: TrainConfig, state: dict[str, Any], folder: Path) -> list
     return found
 
 
-def _finish(
-    trainer: Trainer, prepared: Prepared, folder: Path, watch: Watch, newest: Path | None
-) -> dict[str, Any]:
+def _finish(trainer: Trainer, prepared: Prepared, folder: Path, watch: Watch, newest: Path | None) -> dict[str, Any]:
     """Measure the finished model, and write the report."""
     texts = prepared.held_out() if trainer.config.objective.name == "next_token" else {}
     report = {"steps": trainer.number, "checkpoint": str(newest), **report_on(trainer.model, texts)}
@@ -219,5 +215,3 @@ class Stop:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._restore()
-
-

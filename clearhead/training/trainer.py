@@ -1,4 +1,4 @@
-"""One step after another: micro-batches, gradients, clipping, schedule; and what to save so that a step is repeatable."""
+"""One step after another: micro-batches, gradients, clipping, schedule; and all that makes a step repeatable."""
 
 from __future__ import annotations
 

@@ -29,8 +29,12 @@ def _pair(case: tuple[str, str], folders: pytest.TempPathFactory) -> Pair:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All tests of a case go to one worker."""
+    """All tests of a case go to one worker. `make check` takes each family's ordinary model, `make test` all of them."""
+    ordinary = {(records[0].family, next(iter(records[0].configs))) for records in tiny.families().values()}
     for item in items:
-        case = getattr(getattr(item, "callspec", None), "params", {}).get("pair")
+        parameters = getattr(getattr(item, "callspec", None), "params", {})
+        case = parameters.get("pair")
         if isinstance(case, tuple):
             item.add_marker(pytest.mark.xdist_group("-".join(case)))
+        if (isinstance(case, tuple) and case not in ordinary) or "family_pairs" in parameters:
+            item.add_marker(pytest.mark.slow)

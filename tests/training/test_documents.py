@@ -56,7 +56,10 @@ def test_a_text_keeps_its_line_ends_and_loses_its_byte_order_mark(tmp_path: Path
     [
         (lambda at: Corpus(path=str(at / "nowhere")), "nowhere can't be read: No such file"),
         (lambda at: Corpus(path=str(at)), "has no file; name one with text files in it"),
-        (lambda at: [write(at / "a.py", "x"), Corpus(path=str(at), pattern="*.txt")][1], "no file that matches '*.txt'"),
+        (
+            lambda at: [write(at / "a.py", "x"), Corpus(path=str(at), pattern="*.txt")][1],
+            "no file that matches '*.txt'",
+        ),
         (lambda at: write(at / "a.txt", ""), "a.txt is empty; there is no text to learn from"),
         (lambda at: [write(at / "a", ""), write(at / "b", ""), Corpus(path=str(at))][2], "the 2 files of .* are empty"),
     ],

@@ -78,7 +78,9 @@ def test_how_texts_are_put_together_changes_nothing(monkeypatch: pytest.MonkeyPa
     assert sum(told) == pytest.approx(together.n_bytes, abs=10)
 
 
-@pytest.mark.parametrize(("length", "window", "stride"), [(2, 4, 2), (5, 4, 2), (6, 4, 2), (40, 7, 3), (41, 7, 7), (1, 4, 2)])
+@pytest.mark.parametrize(
+    ("length", "window", "stride"), [(2, 4, 2), (5, 4, 2), (6, 4, 2), (40, 7, 3), (41, 7, 7), (1, 4, 2)]
+)
 def test_every_token_but_the_first_is_scored_once_with_enough_before_it(length: int, window: int, stride: int) -> None:
     scored = []
     for piece in _pieces(0, length, window, stride):

@@ -171,7 +171,9 @@ def test_a_run_killed_at_random_ends_as_an_undisturbed_one(n_kills: int, corpus:
     assert same(checkpoint.read_state(a[1]), checkpoint.read_state(b[1]))
     for name in ("model.safetensors", "config.json", "tokenizer.json"):
         assert (a[1] / name).read_bytes() == (b[1] / name).read_bytes()
-    lines = [[_timeless(line) for line in (tmp_path / name / "metrics.jsonl").open()] for name in ("killed", "straight")]
+    lines = [
+        [_timeless(line) for line in (tmp_path / name / "metrics.jsonl").open()] for name in ("killed", "straight")
+    ]
     assert lines[0] == lines[1]
     assert len([line for line in lines[0] if "loss" in line]) == 12
     assert not [path for path in (tmp_path / "killed").iterdir() if path.name.startswith(".")]

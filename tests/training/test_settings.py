@@ -94,4 +94,7 @@ def test_differences_are_told_by_path() -> None:
     mine, other = plain(tiny()), plain(change(tiny(), ("optim.lr=1", "model.n_layers=3")))
     assert differences(mine, other) == ["model.n_layers is 2, and was 3", "optim.lr is 0.01, and was 1.0"]
     assert differences(mine, json.loads(json.dumps(mine))) == []
-    assert plain(RotaryConfig(scaling=LinearScaling(factor=2.0)))["scaling"] == {"record": "LinearScaling", "factor": 2.0}
+    assert plain(RotaryConfig(scaling=LinearScaling(factor=2.0)))["scaling"] == {
+        "record": "LinearScaling",
+        "factor": 2.0,
+    }

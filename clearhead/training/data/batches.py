@@ -186,12 +186,12 @@ class RowBatches:
                 f"the data has the token {needs.highest_id}, and the model's vocabulary ends at {config.vocab_size - 1}; "
                 "use the tokenizer that came with the model"
             )
-        room = window(config)
-        if room is not None and needs.length > room:
+        room = min((n for n in (window(config), _places(config.stack)) if n is not None), default=needs.length)
+        if needs.length > room:
             raise ClearheadError(f"rows have {needs.length} tokens, and the model reads {room}; make rows shorter")
         if needs.source_length is not None and config.encoder is not None:
-            room = _places(config.encoder)
-            if room is not None and needs.source_length > room:
+            room = _places(config.encoder) or needs.source_length
+            if needs.source_length > room:
                 raise ClearheadError(
                     f"sources have up to {needs.source_length} tokens, and the model's encoder reads {room}; make them "
                     "shorter"
@@ -219,8 +219,8 @@ def generator(seed: int, *key: int) -> np.random.Generator:
 def _places(stack: StackConfig) -> int | None:
     """How many tokens a stack has positions for; None is no end."""
     match stack.embed.positions:
-        case LearnedPositions(n=n, offset=offset):
-            return n - offset
+        case LearnedPositions(n=n, offset=offset, pad_id=pad_id):
+            return n - offset if pad_id is None else n - pad_id - 1
         case SinusoidalPositions(n=n):
             return n
     return None
@@ -342,7 +342,9 @@ def pair_batches(
         ClearheadError: the records are no pairs, one is too long, or the tokenizer has no end mark.
     """
     if store.n_columns != 2:
-        raise ClearheadError(f"pairs have two columns, and these records have {store.n_columns}; name a source and a target")
+        raise ClearheadError(
+            f"pairs have two columns, and these records have {store.n_columns}; name a source and a target"
+        )
     end = end_id(tokenizer)
     start = next((i for i in (start, tokenizer.bos_id, tokenizer.pad_id) if i is not None), end)
     if end is None or start is None:

@@ -21,12 +21,13 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, Literal
 
 from clearhead.errors import ClearheadError, UsageError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 Format = Literal["auto", "text", "lines", "jsonl", "csv", "tsv", "parquet"]
 HUB = "hub:"
@@ -158,9 +159,14 @@ def documents(
     """
     for source in find(corpus):
         for document in read(corpus, source):
-            key = np.array([document_key(source.name, document.item)], np.uint64)
-            if held_out is None or bool(is_held_out(key, share, seed)[0]) == held_out:
+            if held_out is None or _is_held_out(source.name, document.item, share, seed) == held_out:
                 yield source.name, document
+
+
+def _is_held_out(name: str, item: int, share: float, seed: int) -> bool:
+    import numpy as np
+
+    return bool(is_held_out(np.array([document_key(name, item)], np.uint64), share, seed)[0])
 
 
 def document_key(name: str, item: int) -> int:
@@ -172,6 +178,8 @@ def is_held_out(keys_N: NDArray[np.uint64], share: float, seed: int) -> NDArray[
     """Which documents are for measuring, by their keys: about `share` of them. A document that is, stays so when others
     come or go.
     """
+    import numpy as np
+
     # The finaliser of splitmix64 (Steele, Lea and Flood 2014): every bit of the key and the seed moves every bit.
     mixed = keys_N + np.uint64(seed * 0x9E3779B97F4A7C15 % 2**64)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

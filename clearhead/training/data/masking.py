@@ -77,7 +77,8 @@ class Masker:
     def _choose(self, tokens_T: Ids, rng: np.random.Generator) -> Ids:
         """The slots that are to be told."""
         maskable = np.flatnonzero(~self.special_V[tokens_T])
-        n = int(len(maskable) * self.config.share + rng.random())
+        # Of few tokens one is chosen all the same: a row without any would teach nothing.
+        n = min(max(int(len(maskable) * self.config.share + rng.random()), 1), len(maskable))
         if self.begins_V is None:
             return rng.permutation(maskable)[:n]
         # A word is a run of slots next to each other, of which only the first begins one.
@@ -86,11 +87,13 @@ class Masker:
         words = np.split(maskable, np.flatnonzero(begins[1:]) + 1) if len(maskable) else []
         chosen: list[Ids] = []
         left = n
-        for word in rng.permutation(len(words)):
+        order = rng.permutation(len(words))
+        for word in order:
             if len(words[word]) <= left:
                 chosen.append(words[word])
                 left -= len(words[word])
-        return np.concatenate(chosen) if chosen else maskable[:0]
+        # Where every word is longer, one is chosen all the same.
+        return np.concatenate(chosen or [words[word] for word in order[:1]] or [maskable])
 
 
 def _begin_words(tokenizer: Tokenizer, known: set[int]) -> NDArray[np.bool_]:

@@ -274,9 +274,7 @@ def framed(ids: NDArray[Any], marks: Marks, length: int) -> Ids:
     return np.concatenate([marks.before_row, ids[:room], marks.after_row]).astype(np.int64)
 
 
-def that_fit(
-    store: TokenStore, records: Ids, n_marks: Sequence[int], lengths: Sequence[int], longer: Longer
-) -> Ids:
+def that_fit(store: TokenStore, records: Ids, n_marks: Sequence[int], lengths: Sequence[int], longer: Longer) -> Ids:
     """The records whose every column has room in its length, with its marks; all of them where the rest is cut.
 
     Raises:
@@ -295,5 +293,7 @@ def that_fit(
             f'have {lengths[column]:,}. Make rows longer, or say longer="drop" or "cut"'
         )
     if len(records) and not fits.any():
-        raise ClearheadError(f"all {len(records):,} texts are longer than a row of {max(lengths):,} tokens; make rows longer")
+        raise ClearheadError(
+            f"all {len(records):,} texts are longer than a row of {max(lengths):,} tokens; make rows longer"
+        )
     return records[fits]

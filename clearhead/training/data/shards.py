@@ -1,9 +1,9 @@
 """Token ids made once and mapped into memory from then on.
 
-A folder of them holds, for each of a few dozen megabytes of text, `00000.ids` (the ids alone, two or four bytes each)
-and `00000.npz` (where each document ends, and what it is), and an index. Ids are stored without the marks around a
-text, which the batches put there. Everything is written under a temporary name first. The folder's own name is a hash of sources, tokenizer and
-columns: other text is another folder, and what an interrupted run finished is found again.
+A folder of them holds, for every few megabytes of text, `00000.ids` (the ids alone, two or four bytes each) and
+`00000.npz` (where each document ends, and what it is), and an index. Ids are stored without the marks around a text,
+which the batches put there. Everything is written under a temporary name first. The folder's own name is a hash of
+sources, tokenizer and columns: other text is another folder, and what an interrupted run finished is found again.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 VERSION = 1
 INDEX, TOKENIZER, FINGERPRINTS = "index.json", "tokenizer.json", "fingerprints.json"
-JOB_BYTES = 16 * 2**20
+JOB_BYTES = 8 * 2**20
 """How much text a shard holds, about."""
 JOB_ROWS = 20_000
 """How many rows of a table."""
@@ -304,7 +304,9 @@ def _write_index(
 ) -> None:
     sizes = [int(_load(folder / f"{number:05}.npz")["ends"][-1]) for number in range(n_shards)]
     if not sum(sizes):
-        raise ClearheadError(f"the {len(sources)} sources of the corpus give not one token; there is nothing to learn from")
+        raise ClearheadError(
+            f"the {len(sources)} sources of the corpus give not one token; there is nothing to learn from"
+        )
     index = {
         "hash": key,
         "made_of": what,

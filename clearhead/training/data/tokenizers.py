@@ -60,10 +60,14 @@ class TokenizerConfig:
         if unknown:
             raise UsageError(f"there is no role {unknown[0]!r} for a token; there are {', '.join(ROLES)}")
         if self.lowercase and self.kind != "wordpiece":
-            raise UsageError(f"lowercase is for wordpiece; a tokenizer of kind {self.kind} gives every text back as it was")
+            raise UsageError(
+                f"lowercase is for wordpiece; a tokenizer of kind {self.kind} gives every text back as it was"
+            )
         least = {"wordpiece": 0, "bytes": 0}.get(self.kind, 256) + len(set(self.names.values()))
         if self.size <= least and self.kind != "bytes":
-            raise UsageError(f"a tokenizer of kind {self.kind} with its marks has more than {least} ids; size is {self.size}")
+            raise UsageError(
+                f"a tokenizer of kind {self.kind} with its marks has more than {least} ids; size is {self.size}"
+            )
 
     @property
     def names(self) -> dict[str, str]:
@@ -92,7 +96,9 @@ def train_tokenizer(texts: Iterable[str], config: TokenizerConfig | None = None)
             ) from problem
         if not counted.characters:
             raise ClearheadError("there is no text to train a tokenizer on")
-    core.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in dict.fromkeys(names.values())])
+    core.add_special_tokens(
+        [AddedToken(token, special=True, normalized=False) for token in dict.fromkeys(names.values())]
+    )
     if config.around:
         _mark(core, names)
     return wrap(core, names, where=f"a {config.kind} tokenizer trained here")

@@ -71,7 +71,7 @@ class Worker:
             "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
         }
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "clearhead.training.data.worker"],
+            [sys.executable, "-P", "-m", "clearhead.training.data.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.errors,
