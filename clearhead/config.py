@@ -667,6 +667,10 @@ class TwoTowersConfig:
         )
 
     @property
+    def decoder(self) -> None:
+        """Nothing in it writes, so that whoever needs a decoder finds none."""
+
+    @property
     def vocab_size(self) -> int:
         """How many token ids the texts are made of."""
         return self.text.vocab_size

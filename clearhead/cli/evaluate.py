@@ -13,7 +13,8 @@ from clearhead.errors import UsageError
 if TYPE_CHECKING:
     Files = tuple[str, ...]
 else:
-    Files = Annotated[Positional[tuple[str, ...]], arg(metavar="FILE", help_behavior_hint="")]
+    # Of a plain tuple, the words are texts (see cli.options).
+    Files = Annotated[Positional[tuple], arg(metavar="FILE", help_behavior_hint="")]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -55,8 +56,20 @@ def collect(source: str) -> dict[str, Any]:
             "layers": description.layers,
             "parts": parts(description),
             "memory": memory(plan.model.config, description),
-            "config": asdict(plan.model.config),
+            "config": worded(asdict(plan.model.config)),
         }
+
+
+def worded(value: Any) -> Any:
+    """`value` with infinite numbers as words, since JSON has no number for them."""
+    match value:
+        case dict():
+            return {key: worded(inner) for key, inner in value.items()}
+        case list() | tuple():
+            return [worded(inner) for inner in value]
+        case float() if math.isinf(value):
+            return "Infinity" if value > 0 else "-Infinity"
+    return value
 
 
 def stored(checkpoint: Checkpoint) -> dict[str, dict[str, int]]:

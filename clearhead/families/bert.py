@@ -87,6 +87,10 @@ FAMILY = Family(
     config=read,
     to_hf=write,
     weights=Layout(WEIGHTS, skips=e.old_buffers("bert."), prefix="bert.", legacy=e.OLD_NORMS),
-    ignores=frozenset("position_embedding_type gradient_checkpointing classifier_dropout".split()),
+    # The older ones of Google's speak of another library's pooler and reading direction.
+    ignores=frozenset(
+        "position_embedding_type gradient_checkpointing classifier_dropout directionality pooler_fc_size "
+        "pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head pooler_type".split()
+    ),
     told=e.pool_or_not,
 )

@@ -90,7 +90,8 @@ def read_heads(r: Reader, tokens: TokenHeadConfig) -> HeadsConfig:
     if named.endswith(CLASSIFY):
         return HeadsConfig(labels=((CLASSES, LabelHeadConfig(n_labels=n_labels(r), at="last", bias=False)),))
     if named.endswith(TAG):
-        dropout = r.raw.get("classifier_dropout") or 0.1
+        said = r.raw.get("classifier_dropout")
+        dropout = 0.1 if said is None else said
         return HeadsConfig(labels=((CLASSES, LabelHeadConfig(n_labels=n_labels(r), at="every", dropout=dropout)),))
     if named.endswith(ANSWER):
         return HeadsConfig(labels=((SPAN, LabelHeadConfig(n_labels=2, at="every")),))
@@ -107,7 +108,7 @@ def write_heads(heads: HeadsConfig, architectures: tuple[str, ...]) -> dict[str,
     for name, head in heads.labels:
         ends = ANSWER if name == SPAN else TAG if head.at == "every" else CLASSIFY
         labels = write_labels(head.n_labels) if name == CLASSES else {}
-        labels |= {"classifier_dropout": head.dropout} if head.dropout not in (0.0, 0.1) else {}
+        labels |= {"classifier_dropout": head.dropout} if ends == TAG and head.dropout != 0.1 else {}
     named = next((n for n in architectures if n.endswith(ends) and not n.endswith("LMHeadModel")), None)
     if named is None:
         raise ClearheadError(f"no class of this family has these heads; there are {', '.join(architectures)}")

@@ -27,9 +27,9 @@ from clearhead.families.weights import Row
 NORM = NormConfig(kind="layer", eps=1e-5, bias=True)
 ALL = BiasConfig(q=True, k=True, v=True, o=True)
 IGNORES = frozenset(
-    "init_std encoder_layerdrop decoder_layerdrop num_hidden_layers _num_labels classif_dropout output_past "
+    "init_std encoder_layerdrop decoder_layerdrop num_hidden_layers _num_labels classif_dropout "
     "extra_pos_embeddings gradient_checkpointing force_bos_token_to_be_generated save_step max_time "
-    "forced_decoder_ids".split()
+    "forced_decoder_ids replacing_rate student_encoder_layers student_decoder_layers".split()
 )
 
 Part = Literal["encoder", "decoder"]

@@ -23,7 +23,7 @@ CARRIED = frozenset(
     "diversity_penalty temperature top_k top_p typical_p repetition_penalty length_penalty no_repeat_ngram_size "
     "encoder_no_repeat_ngram_size bad_words_ids num_return_sequences output_scores return_dict_in_generate "
     "forced_bos_token_id forced_eos_token_id remove_invalid_values exponential_decay_length_penalty suppress_tokens "
-    "begin_suppress_tokens output_hidden_states output_attentions return_dict problem_type".split()
+    "begin_suppress_tokens output_past output_hidden_states output_attentions return_dict problem_type".split()
 )
 # Keys that would change the numbers, and the value at which they do not.
 NEUTRAL: dict[str, Any] = {

@@ -49,6 +49,9 @@ def read(r: Reader) -> TransformerConfig:
         original_max_position_embeddings=4096,
         rms_norm_eps=1e-5,
     )
+    # Phi-4-mini names three things that the published code can do otherwise, and does not.
+    for key, usual in (("lm_head_bias", False), ("full_attn_mod", 1), ("interpolate_factor", 1)):
+        r.expect(key, usual)
     norm, dropout = NormConfig(eps=r.get("rms_norm_eps")), r.get("resid_pdrop", 0.0)
     attention = replace(read_attention(r), mask=MaskConfig(window=r.get("sliding_window")))
     block = pre_norm(attention, read_feed_forward(r), norm, dropout)

@@ -181,6 +181,6 @@ FAMILY = Family(
     weights=Layout(
         WEIGHTS, skips=(f"decoder.block.0.layer.1.{CROSS}.relative_attention_bias.weight",), spares=("decoder.",)
     ),
-    ignores=frozenset("initializer_factor n_positions output_past gradient_checkpointing".split()),
+    ignores=frozenset("initializer_factor n_positions gradient_checkpointing".split()),
     told=own_head,
 )

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from clearhead.config import TwoTowersConfig
 from clearhead.errors import ClearheadError, UsageError
 from clearhead.taps import Recorder
 
@@ -70,6 +71,8 @@ def embed(
 
 def embedding_plan(model: Transformer, pooling: Pooling | None = None) -> Plan:
     """How texts become vectors with this model."""
+    if isinstance(model.config, TwoTowersConfig):
+        raise ClearheadError("a model of two towers gives vectors itself: model(tokens_BT).text are those of texts")
     if model.tokenizer is None:
         raise ClearheadError("this model has no tokenizer, so it can't read text")
     if pooling is not None and pooling not in get_args(Pooling):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from clearhead.config import AttentionConfig, LatentAttentionConfig
+from clearhead.config import AttentionConfig, LatentAttentionConfig, TwoTowersConfig
 from clearhead.errors import ClearheadError, UsageError
 from clearhead.lens.arguments import Arguments, Inputs, arguments
 from clearhead.lens.record import PATTERNS, labels
@@ -68,6 +68,11 @@ def attention_report(
 
 def _heads_by_layer(model: Transformer) -> dict[int, int]:
     """{layer: heads} of the layers that have an attention pattern."""
+    if isinstance(model.config, TwoTowersConfig):
+        raise ClearheadError(
+            "an attention report is of one stack, and this model has two towers; clearhead.look(model, inputs, "
+            '"text.layers.*.mixer.pattern") gives the patterns of one'
+        )
     ops = {layer: block.mixer.op for layer, block in enumerate(model.config.stack.blocks)}
     return {layer: op.n_heads for layer, op in ops.items() if isinstance(op, AttentionConfig | LatentAttentionConfig)}
 

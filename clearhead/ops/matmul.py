@@ -59,7 +59,7 @@ def _way(dtype: torch.dtype, n_rows: int) -> Way | None:
         return None
     if n_rows == 1:
         return _in_parts if dtype == torch.float32 else _one_row
-    if dtype != torch.float32 and not _multiplies(dtype):
+    if dtype != torch.float32 and not multiplies(dtype):
         return _widened if n_rows >= WIDEN_FROM else None
     return _transposed if n_rows <= FEW[dtype] else None
 
@@ -102,7 +102,7 @@ def _widened(x_NI: Tensor, weight_OI: Tensor) -> Tensor:
 
 
 @cache
-def _multiplies(dtype: torch.dtype) -> bool:
+def multiplies(dtype: torch.dtype) -> bool:
     """Whether this processor has instructions for products of a half type (torch asks oneDNN the same)."""
     if dtype == torch.bfloat16:
         return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())

@@ -26,7 +26,7 @@ def optimiser(model: nn.Module, config: OptimConfig) -> torch.optim.Optimizer:
     - `muon` (Jordan 2024) moves the matrices inside blocks, scaled to the size of AdamW's steps so that one rate serves
       both (Liu 2025, Moonlight, section 2.2), and AdamW the rest: embeddings, heads, routers, and experts, which are
       three-dimensional here and torch's Muon takes matrices alone.
-    - `adafactor` (Shazeer and Stern 2018).
+    - `adafactor` (Shazeer and Stern 2018), whose rate is a share of the size of the weights it moves.
 
     Raises:
         ClearheadError: there is nothing to train, or torch has no such optimiser.
@@ -40,13 +40,14 @@ def optimiser(model: nn.Module, config: OptimConfig) -> torch.optim.Optimizer:
         return torch.optim.Adafactor(groups(model, trained, config), lr=config.lr)
     if not hasattr(torch.optim, "Muon"):
         raise ClearheadError(f"Muon came with torch 2.9, and this is {torch.__version__}; update it, or use adamw")
-    hidden = {name: p for name, p in trained.items() if name in hidden_matrices(model)}
+    inside = hidden_matrices(model)
+    hidden = {name: p for name, p in trained.items() if name in inside}
     rest = {name: p for name, p in trained.items() if name not in hidden}
     if not hidden:
         raise ClearheadError("Muon moves the matrices inside blocks, and none of them takes a gradient; use adamw")
-    muon = torch.optim.Muon(
-        groups(model, hidden, config), lr=config.lr, momentum=config.momentum, adjust_lr_fn="match_rms_adamw"
-    )
+    from clearhead.training.muon import Muon
+
+    muon = Muon(groups(model, hidden, config), lr=config.lr, momentum=config.momentum, adjust_lr_fn="match_rms_adamw")
     return Together(muon, _adamw(groups(model, rest, config), config)) if rest else muon
 
 

@@ -53,6 +53,10 @@ class Prepared:
 def prepare(config: TrainConfig, folder: Path, *, quiet: bool = False) -> Prepared:
     """Find the texts, train the tokenizer and make the token ids, or find them made in `folder`."""
     data, inside = config.data, folder / DATA
+    if folder.resolve().is_relative_to(Path(data.corpus.path).expanduser().resolve()):
+        raise ClearheadError(
+            f"{folder} lies in the folder of the texts, and would be read as one of them; name another (--out)"
+        )
     tokenizer = tokenizer_for(data, inside, quiet=quiet)
     store = tokenise(data.corpus, tokenizer, inside, progress=False if quiet else None)
     batches = make_batches(config, store, tokenizer)
@@ -100,7 +104,9 @@ def held_out_of(folder: str | Path) -> dict[str, str] | None:
     if not (path / checkpoint.STATE).is_file():
         return None
     said = checkpoint.read_state(path)["config"]["data"]
-    corpus = {name: tuple(value) if isinstance(value, list) else value for name, value in said["corpus"].items()}
+    corpus: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in said["corpus"].items()
+    }
     return held_out_texts(DataConfig(**{**said, "corpus": Corpus(**corpus)}))
 
 

@@ -7,6 +7,7 @@ import json
 import types
 from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass, replace
+from functools import partial
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from clearhead.errors import ClearheadError, UsageError
@@ -70,7 +71,7 @@ def change(config: T, settings: tuple[str, ...]) -> T:
         path, equals, text = setting.partition("=")
         if not equals:
             raise UsageError(f"--set {setting}: give PATH=VALUE, as in optim.lr=3e-4")
-        config = _at(config, path.strip(), path.strip().split("."), lambda hint, text=text: _read(text, hint), config)
+        config = _at(config, path.strip(), path.strip().split("."), partial(_read, text), config)
     return config
 
 

@@ -75,7 +75,7 @@ class Trainer:
                 loss, n = self.objective.loss(self.model, part)
             if not math.isfinite(value := float(loss.detach())):
                 raise self._not_finite(f"the loss of step {self.number + 1} is {value}", part, before)
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             total, n_targets = total + value, n_targets + float(n)
         if n_targets == 0:
             raise ClearheadError(f"step {self.number + 1} has nothing to learn: its batch holds no target")
@@ -84,6 +84,8 @@ class Trainer:
         for group, peak in zip(self.optimiser.param_groups, self.peaks, strict=True):
             group["lr"] = peak * share
         self.optimiser.step()
+        # Fused kernels leave the versions of weights as they are, by which what is made of weights is known to be old.
+        torch.autograd.graph.increment_version([p for p in self.model.parameters() if p.grad is not None])
         self.number += 1
         return Step(
             number=self.number,

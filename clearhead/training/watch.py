@@ -35,7 +35,7 @@ class Watch:
         if importlib.util.find_spec("tensorboard") is not None:
             from torch.utils.tensorboard import SummaryWriter
 
-            self.board = SummaryWriter(str(self.folder / "tensorboard"), purge_step=self.first + 1)  # type: ignore[no-untyped-call]
+            self.board = SummaryWriter(str(self.folder / "tensorboard"), purge_step=self.first + 1)
         if not self.quiet and sys.stderr.isatty():
             self.bar = _bar(self.steps, self.first)
         return self

@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 
 import clearhead
 from clearhead.cli import main
+from tests.tiny import mamba2
 
 TEXT = "The keys"
 
@@ -153,6 +154,15 @@ def test_inspect_lists_all_parameters(tiny_folder: Path, capsys: pytest.CaptureF
     screen = capsys.readouterr().out
     for words in ("causal", "rotary 10000", "q_proj.weight 32 x 32", "4 heads of 8 on 2 kv", f"{n_numbers:,}"):
         assert words in screen
+
+
+def test_inspect_has_a_word_for_infinity(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Mamba-2's steps have no upper limit, and JSON no number for that."""
+    mamba2.make().save_pretrained(tmp_path)
+    capsys.readouterr()
+    assert main(["inspect", str(tmp_path), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["config"]["decoder"]["blocks"][0]["mixer"]["op"]["dt_limit"] == [0.0, "Infinity"]
 
 
 def test_inspect_reads_no_weights(tiny_folder: Path, tmp_path: Path) -> None:

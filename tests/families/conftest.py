@@ -29,7 +29,7 @@ def _pair(case: tuple[str, str], folders: pytest.TempPathFactory) -> Pair:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All tests of a case go to one worker. `make check` takes each family's ordinary model, `make test` all of them."""
+    """A case stays with one worker. `make check` takes each family's ordinary model, `make test` all of them."""
     ordinary = {(records[0].family, next(iter(records[0].configs))) for records in tiny.families().values()}
     for item in items:
         parameters = getattr(getattr(item, "callspec", None), "params", {})

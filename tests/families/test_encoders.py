@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import clearhead
+from clearhead.errors import ClearheadError
 from tests import tiny
 from tests.oracles import close
 
@@ -143,3 +144,25 @@ def test_a_protein_of_nothing_but_masks(tmp_path):
     with torch.no_grad():
         assert theirs(masks).logits.isnan().all()
         assert clearhead.load(tmp_path)(masks).isfinite().all()
+
+
+@torch.no_grad()
+def test_masked_tokens_count_in_their_own_document(tmp_path):
+    """ESM-2 grows what is not masked by the share that is: of the document, not of the row it is packed in."""
+    stored(tmp_path, "esm", "masked")
+    model = clearhead.load(tmp_path)
+    tokens = TOKENS[:1].clone()
+    tokens[tokens == model.config.stack.embed.front.mask_dropout.mask_id] = 5
+    tokens[0, 2:6] = model.config.stack.embed.front.mask_dropout.mask_id
+    packed = model(tokens, documents=torch.tensor([[0] * 9 + [1] * 11]))
+    assert close(packed, torch.cat([model(tokens[:, :9]), model(tokens[:, 9:])], dim=1))
+
+
+@torch.no_grad()
+def test_a_text_seen_both_ways_is_not_read_in_pieces(tmp_path):
+    stored(tmp_path, "bert", "masked")
+    model = clearhead.load(tmp_path)
+    state = model.new_state()
+    model(TOKENS[:, :9], state=state)
+    with pytest.raises(ClearheadError, match="sees both ways"):
+        model(TOKENS[:, 9:], state=state)

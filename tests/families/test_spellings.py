@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 import torch
 from safetensors.torch import load_file
 
 import clearhead
+from clearhead.families import family_of
 from tests.oracles import close
 from tests.tiny import gemma3, gpt2, llama
 
@@ -62,3 +64,33 @@ def test_gpt2_file_without_prefix_and_with_mask_buffers(tmp_path):
     tokens = torch.randint(0, 99, (2, 20))
     with torch.no_grad():
         assert close(clearhead.load(tmp_path)(tokens), theirs(tokens).logits)
+
+
+CASED = dict.fromkeys(("pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers"), 12)
+LABELS = {"id2label": {str(i): str(i) for i in range(3)}}
+
+
+@pytest.mark.parametrize(
+    ("kind", "architecture", "keys"),
+    [
+        # As on the Hub: bert-base-multilingual-cased, distilbert-base-uncased-finetuned-sst-2-english, the detector of
+        # GPT-2's texts, distilbart-cnn, Phi-4-mini.
+        ("bert", "BertForMaskedLM", {"directionality": "bidi", "pooler_type": "first_token_transform", **CASED}),
+        ("distilbert", "DistilBertForSequenceClassification", {"output_past": True, "finetuning_task": "sst-2"}),
+        ("roberta", "RobertaForSequenceClassification", {"output_past": True}),
+        ("bart", "BartForConditionalGeneration", {"replacing_rate": 0, "student_encoder_layers": None}),
+        ("phi3", "Phi3ForCausalLM", {"full_attn_mod": 1, "interpolate_factor": 1, "lm_head_bias": False}),
+    ],
+)
+def test_keys_of_published_configs_that_change_nothing(kind, architecture, keys):
+    raw = {"model_type": kind, "architectures": [architecture]}
+    family = family_of(raw, "config.json")
+    assert family.read({**raw, **keys}, "config.json") == family.read(raw, "config.json")
+
+
+def test_no_dropout_before_the_labels_of_tokens_is_kept():
+    raw = {"model_type": "llama", "architectures": ["LlamaForTokenClassification"], "classifier_dropout": 0.0, **LABELS}
+    family = family_of(raw, "config.json")
+    config = family.read(raw, "config.json")
+    assert config.heads.labels[0][1].dropout == 0.0
+    assert family.write(config, {})["classifier_dropout"] == 0.0

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 import clearhead
 from clearhead.errors import ClearheadError
 from clearhead.families import clip
+from clearhead.lens import attention_report
 from clearhead.ops.positions import resize_grid
 from clearhead.taps import catalogue
 from tests.oracles import close, error
@@ -157,6 +158,19 @@ def test_the_old_end_is_the_highest_id(tmp_path):
     theirs, ours = both(tiny_clip(text={"eos_token_id": 2}), tmp_path)
     tokens = torch.randint(3, 98, (6, 20))
     assert close(ours(tokens).text, theirs(tokens, torch.randn(1, 3, 32, 32)).text_embeds)
+
+
+def test_two_towers_say_what_they_can_not_do(towers):
+    ours = towers[1]
+    for call in (lambda: clearhead.generate(ours, [3, 4]), lambda: clearhead.evaluate(ours, ["a"])):
+        with pytest.raises(ClearheadError, match="decoder"):
+            call()
+    with pytest.raises(ClearheadError, match="two towers"):
+        clearhead.embed(ours, ["a"])
+    with pytest.raises(ClearheadError, match="two towers"):
+        attention_report(ours, [3, 4])
+    with pytest.raises(ClearheadError, match="no contact head"):
+        clearhead.contacts(ours, [3, 4])
 
 
 def test_addresses_begin_with_the_tower(towers):

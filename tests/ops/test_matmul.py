@@ -25,7 +25,7 @@ def n_threads(request: pytest.FixtureRequest) -> Iterator[int]:
 @pytest.mark.parametrize("with_bias", [True, False])
 def test_linear(monkeypatch, n_threads, has_units, dtype, n_rows, with_bias):
     """On processors with and without half-precision units; parts and slices end within the matrix."""
-    monkeypatch.setattr(matmul, "_multiplies", lambda dtype: has_units)
+    monkeypatch.setattr(matmul, "multiplies", lambda dtype: has_units)
     monkeypatch.setattr(matmul, "SLICE", 1000)
     x = torch.randn(1, n_rows, 48).to(dtype)
     weight = (torch.randn(70, 48) / 7).to(dtype)
@@ -54,7 +54,7 @@ def test_linear(monkeypatch, n_threads, has_units, dtype, n_rows, with_bias):
 )
 def test_each_way_is_taken(monkeypatch, dtype, n_rows, has_units, way):
     """The test above covers a way only if it is the one that runs."""
-    monkeypatch.setattr(matmul, "_multiplies", lambda dtype: has_units)
+    monkeypatch.setattr(matmul, "multiplies", lambda dtype: has_units)
     chosen = matmul._way(dtype, n_rows)
     assert (None if chosen is None else chosen.__name__) == way
 

@@ -6,6 +6,7 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +74,7 @@ def told(batches: list[Batch]) -> list[tuple[int, int]]:
 
 def expected(texts: list[str]) -> list[tuple[int, int]]:
     rows = [[END, *text.encode(), END] for text in texts]
-    return [pair for row in rows for pair in zip(row, row[1:], strict=False)]
+    return [pair for row in rows for pair in pairwise(row)]
 
 
 def held_and_learnt(store: TokenStore, share: float, seed: int) -> tuple[list[str], list[str]]:
@@ -111,7 +112,7 @@ def test_documents_of_a_row_do_not_see_each_other(keep: Callable[..., TokenStore
         with torch.no_grad():
             packed = model(**batch.inputs)
             n_runs = 0
-            for row, (tokens, numbers) in enumerate(zip(batch.inputs["tokens_BT"], batch.inputs["documents"])):
+            for row, (tokens, numbers) in enumerate(zip(*batch.inputs.values(), strict=True)):
                 assert torch.equal(numbers.unique(), torch.arange(int(numbers[-1]) + 1))
                 for i in range(int(numbers[-1]) + 1):
                     here = numbers == i
@@ -131,7 +132,7 @@ def test_a_step_is_a_function_of_its_number(store: TokenStore, letters: Tokenize
 
     batches = made()
     straight = [batches.step(i) for i in range(40)]
-    assert 40 * 3 > 2 * batches.n_rows
+    assert batches.n_rows < 20 * 3
     for i in (39, 0, 17, 16, 38, 3):
         assert same(batches.step(i), straight[i])
     assert same(made().step(29), straight[29])
@@ -181,11 +182,6 @@ def test_without_a_mark_to_begin_with_the_first_token_is_not_told(
     keep: Callable[..., TokenStore], letters: Tokenizer
 ) -> None:
     batches = next_token_batches(
-        keep(["abc", "de"]), letters, rows=2, length=8, pack="rows", held_out=1.0 - 1e-9, marks=Marks()
-    )
-    # Nothing would be left to learn from, so the ends are held out.
-    assert batches.held_out_bytes is not None
-    batches = next_token_batches(
         keep(["abc", "de"]), letters, rows=2, length=8, pack="rows", held_out=0.0, marks=Marks()
     )
     assert Counter(told([batches.step(0)])) == Counter([(97, 98), (98, 99), (99, IGNORE), (100, 101), (101, IGNORE)])
@@ -205,8 +201,8 @@ def test_padding_that_is_the_end_mark(keep: Callable[..., TokenStore], letters: 
 
 
 def test_splitting_keeps_every_row(store: TokenStore, letters: Tokenizer) -> None:
-    batch = next_token_batches(store, letters, rows=8, length=16, pack="rows").step(0)
-    assert "present" in batch.inputs
+    batches = next_token_batches(store, letters, rows=8, length=16, pack="rows")
+    batch = next(batch for batch in map(batches.step, range(20)) if "present" in batch.inputs)
     for n in (1, 3, 8, 100):
         parts = split(batch, n)
         assert max(len(part.targets) for part in parts) <= n
@@ -305,8 +301,18 @@ def test_masked_rows(keep: Callable[..., TokenStore], pieces: Tokenizer, pack: A
     assert batches.held_out_bytes is None
 
 
+def test_a_row_is_masked_anew_in_every_step_and_place(keep: Callable[..., TokenStore], pieces: Tokenizer) -> None:
+    text = "the keys to the cabinet are on the table"
+    for rows in (1, 20):
+        batches = masked_batches(keep([text], pieces), pieces, rows=rows, length=16, pack="rows", held_out=0.0)
+        assert batches.n_rows == 1
+        masks = [tuple(row.tolist()) for i in range(20 // rows) for row in batches.step(i).targets]
+        assert len(masks) == 20
+        assert len(set(masks)) > 5
+
+
 def test_whole_words_reach_the_batches(keep: Callable[..., TokenStore], pieces: Tokenizer) -> None:
-    store = keep(["the keys to the cabinet are on the table"] * 9, pieces)
+    store = keep(["the teekys to thatcabinet bare oneths tables"] * 9, pieces)
     how: dict[str, Any] = {"rows": 2, "length": 16, "held_out": 0.0}
     one = masked_batches(store, pieces, **how)
     other = masked_batches(store, pieces, masking=MaskingConfig(whole_words=True), **how)
@@ -351,7 +357,8 @@ def test_pairs_are_padded_apart(keep: Callable[..., TokenStore], letters: Tokeni
 
 
 def test_pairs_of_like_length_are_read_together(keep: Callable[..., TokenStore], letters: Tokenizer) -> None:
-    batches = pair_batches(keep(PAIRS * 4), letters, rows=8, length=20, held_out=0.0)
+    pairs = [("abc" * (1 + i % 6), "xy" * (1 + i % 6)) for i in range(160)]
+    batches = pair_batches(keep(pairs), letters, rows=8, length=20, held_out=0.0)
     steps = [batches.step(i) for i in range(20)]
     filled = sum(int(s.inputs.get("present", torch.ones_like(s.targets)).sum()) for s in steps)
     assert filled / sum(s.targets.numel() for s in steps) > 0.85
@@ -407,8 +414,8 @@ def test_labels(tmp_path: Path, letters: Tokenizer) -> None:
     assert batches.labels == ("neg", "pos")
     batch = batches.step(0)
     assert batch.targets.dtype == torch.int64
-    present = batch.inputs["present"]
-    found = {bytes(t[p].tolist()[1:]): int(y) for t, p, y in zip(batch.inputs["tokens_BT"], present, batch.targets)}
+    rows = zip(batch.inputs["tokens_BT"], batch.inputs["present"], batch.targets, strict=True)
+    found = {bytes(tokens[there].tolist()[1:]): int(label) for tokens, there, label in rows}
     assert found == {b"good fi": 1, b"bad": 0, b"fine": 1}  # behind the begin mark, and cut
     other = label_batches(store, letters, rows=3, length=8, names=("pos", "neg", "none"), held_out=0.0)
     assert sorted(other.step(0).targets.tolist()) == [0, 0, 1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.machinery
 import json
 import os
@@ -45,6 +46,7 @@ def test_a_folder_is_read_in_the_order_of_names(tmp_path: Path) -> None:
     assert [name for name, _ in found] == ["a/a.py", "a/z.txt", "b.txt"]
     assert [document.text for _, document in found] == ["a/a.py", "a/z.txt", "b.txt"]
     assert texts(Corpus(path=str(tmp_path), pattern="*.txt", exclude=("a/*",))) == [("b.txt",)]
+    assert texts(Corpus(path=str(tmp_path), exclude=("a/z*", "b*"))) == [("a/a.py",)]
 
 
 def test_a_text_keeps_its_line_ends_and_loses_its_byte_order_mark(tmp_path: Path) -> None:
@@ -57,15 +59,15 @@ def test_a_text_keeps_its_line_ends_and_loses_its_byte_order_mark(tmp_path: Path
         (lambda at: Corpus(path=str(at / "nowhere")), "nowhere can't be read: No such file"),
         (lambda at: Corpus(path=str(at)), "has no file; name one with text files in it"),
         (
-            lambda at: [write(at / "a.py", "x"), Corpus(path=str(at), pattern="*.txt")][1],
-            "no file that matches '*.txt'",
+            lambda at: [write(at / "a.py", "x"), Corpus(path=str(at), pattern="b*")][1],
+            "no file that matches 'b.'",
         ),
         (lambda at: write(at / "a.txt", ""), "a.txt is empty; there is no text to learn from"),
         (lambda at: [write(at / "a", ""), write(at / "b", ""), Corpus(path=str(at))][2], "the 2 files of .* are empty"),
     ],
 )
 def test_nothing_to_read_is_named(tmp_path: Path, make: Any, says: str) -> None:
-    with pytest.raises(ClearheadError, match=says.replace("*.", r"\*\.")):
+    with pytest.raises(ClearheadError, match=says):
         find(make(tmp_path))
 
 
@@ -271,10 +273,11 @@ def test_tables_without_the_package_say_what_to_install(monkeypatch: pytest.Monk
 
 
 def test_parquet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    datasets = pytest.importorskip("datasets", reason="`datasets` comes with clearhead[train]")
+    pytest.importorskip("datasets", reason="`datasets` comes with clearhead[train]")
+    pyarrow, parquet = importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
     path = tmp_path / "a.parquet"
-    datasets.Dataset.from_dict({"en": ["one", "two"], "de": ["eins", "zwei"]}).to_parquet(str(path))
+    parquet.write_table(pyarrow.table({"en": ["one", "two"], "de": ["eins", "zwei"]}), path)
     corpus = Corpus(path=str(path), columns=("en", "de"))
     assert texts(corpus) == [("one", "eins"), ("two", "zwei")]
     path.write_bytes(b"nonsense")

@@ -81,6 +81,18 @@ def test_whole_words_are_hidden_together(kind: str, request: pytest.FixtureReque
     assert 0.2 < n_told / 300 / len(row_T) <= 0.3
 
 
+def test_parts_of_a_character_are_parts_of_its_word() -> None:
+    marks = (("eos_token", "</s>"), ("mask_token", "<mask>"))
+    tokenizer = train_tokenizer([], TokenizerConfig(kind="bytes", marks=marks))
+    masker = Masker(tokenizer, MaskingConfig(whole_words=True, share=0.5))
+    row_T = np.array(tokenizer.encode("näh, öl", bos=False))
+    words = {(0, 1, 2, 3), (4,), (5, 6, 7, 8)}
+    for i in range(50):
+        told = np.flatnonzero(masker(row_T, generator(0, i))[1] != IGNORE).tolist()
+        assert all(set(word) <= set(told) or not set(word) & set(told) for word in words)
+        assert told
+
+
 def test_a_row_of_marks_alone_has_nothing_to_tell(pieces: Tokenizer) -> None:
     for whole_words in (False, True):
         masker = Masker(pieces, MaskingConfig(whole_words=whole_words))

@@ -155,7 +155,7 @@ def test_a_step_of_muon_has_the_size_of_one_of_adamw():
     moved = model.get_parameter(name).detach() - before.get_parameter(name).detach()
     scale = 0.2 * max(moved.shape) ** 0.5
     singular = torch.linalg.svdvals(moved) / scale
-    assert 0.5 < float(singular.min()) and float(singular.max()) < 1.5
+    assert float(singular.min()) > 0.5 and float(singular.max()) < 1.5
     assert float(moved.square().mean().sqrt()) == pytest.approx(0.2, rel=0.3)
 
 
@@ -186,10 +186,10 @@ def test_a_saved_optimiser_goes_on_bit_for_bit(name, tmp_path):
         assert a.keys() == b.keys() and all(torch.equal(a[key], b[key]) for key in a)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_optimiser_learns(name):
+@pytest.mark.parametrize(("name", "lr"), [("adamw", 0.02), ("muon", 0.02), ("adafactor", 0.3)])
+def test_every_optimiser_learns(name, lr):
     model = a_model()
-    made = optimiser(model, OptimConfig(name=name, lr=0.02))
+    made = optimiser(model, OptimConfig(name=name, lr=lr))
     tokens = torch.randint(20, (4, 9))
 
     def loss():

@@ -41,7 +41,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
 
 
 def run_of(corpus: Corpus, **changes: Any) -> TrainConfig:
-    return tiny(data=DataConfig(corpus=corpus, tokenizer="bytes", held_out=0.2), **changes)
+    return tiny(data=DataConfig(corpus=corpus, tokenizer="bytes", held_out=0.3), **changes)
 
 
 # ---- in one process (H09)
@@ -52,6 +52,7 @@ def test_a_resumed_run_is_bit_equal(stop: int, tmp_path: Path) -> None:
     """Ten samples, batches of two, two a step, dropout, AdamW and a schedule, twelve steps."""
     straight = tiny_trainer()
     steps = [straight.step() for _ in range(12)]
+    ended, drawn = straight.state(), torch.rand(3)
 
     first = tiny_trainer()
     for _ in range(stop):
@@ -68,14 +69,14 @@ def test_a_resumed_run_is_bit_equal(stop: int, tmp_path: Path) -> None:
     resumed.set_state(state)
     assert [resumed.step() for _ in range(12 - stop)] == steps[stop:]
     assert [*first.batches.asked, *resumed.batches.asked] == straight.batches.asked
-    assert same(resumed.state(), straight.state())
+    assert same(_known(resumed.state()), _known(ended))
     assert same(dict(resumed.model.named_parameters()), dict(straight.model.named_parameters()))
-    assert torch.equal(torch.rand(3), _next_after(straight.state()))
+    assert torch.equal(torch.rand(3), drawn)
 
 
-def _next_after(state: dict[str, Any]) -> torch.Tensor:
-    torch.set_rng_state(state["random"]["torch"])
-    return torch.rand(3)
+def _known(state: dict[str, Any]) -> dict[str, Any]:
+    """A state without Python's own generator, from which the shape checks of these tests draw."""
+    return {**state, "random": {name: value for name, value in state["random"].items() if name != "python"}}
 
 
 @pytest.mark.parametrize("name", ["adamw", "muon", "adafactor"])
@@ -86,13 +87,15 @@ def test_every_optimiser_resumes(name: Any, tmp_path: Path) -> None:
         straight.step()
         if straight.number == 3:
             save(straight, tmp_path)
+    ended = straight.state()
+    torch.manual_seed(99)
     resumed = tiny_trainer(config)
     folder = checkpoint.checkpoints(tmp_path)[-1][1]
     checkpoint.read_weights(folder, resumed.model)
     resumed.set_state(checkpoint.read_state(folder))
     for _ in range(3):
         resumed.step()
-    assert same(resumed.state(), straight.state())
+    assert same(_known(resumed.state()), _known(ended))
     assert same(dict(resumed.model.named_parameters()), dict(straight.model.named_parameters()))
 
 
@@ -133,7 +136,7 @@ kills = random.Random(5)
 ended = []
 while True:
     # At a step, or in the middle of a save; and in the end not at all.
-    after = kills.randrange(3, 60) if len(ended) < n_kills else 10**9
+    after = kills.randrange(1, 12) if len(ended) < n_kills else 10**9
     if (child := os.fork()) == 0:
         work(after)
         os._exit(0)
@@ -164,7 +167,7 @@ def test_a_run_killed_at_random_ends_as_an_undisturbed_one(n_kills: int, corpus:
     """SIGKILL at random steps and in the middle of saves, each time gone on from in a new process."""
     told = killed_run(corpus, tmp_path / "killed", n_kills)
     assert told["status"] == 0
-    assert told["killed"] >= min(n_kills, 1)
+    assert told["killed"] == n_kills
     assert killed_run(corpus, tmp_path / "straight", 0) == {"killed": 0, "status": 0}
     a, b = (checkpoint.checkpoints(tmp_path / name)[-1] for name in ("killed", "straight"))
     assert a[0] == b[0] == 12

@@ -180,3 +180,28 @@ def test_a_bar_is_drawn_for_a_person(tmp_path: Path, monkeypatch: pytest.MonkeyP
         watch.note("a [note]")
         task = watch.bar.tasks[0]
         assert (task.completed, task.total, task.fields["loss"]) == (1, 2, 2.0)
+
+
+def test_a_run_does_not_write_among_its_texts(tmp_path: Path) -> None:
+    written(tmp_path / "texts", "t.txt", ["the cat"] * 40)
+    data = DataConfig(corpus=Corpus(path=str(tmp_path / "texts")), tokenizer="bytes")
+    with pytest.raises(ClearheadError, match="lies in the folder of the texts"):
+        train(short(data=data), out=tmp_path / "texts" / "run", quiet=True)
+    assert [path.name for path in (tmp_path / "texts").iterdir()] == ["t.txt"]
+
+
+def test_a_checkpoint_loads_in_transformers_with_the_same_loss(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers", reason="a test dependency")
+    path = written(tmp_path / "texts", "t.txt", [f"the cat sat on mat {i}" for i in range(40)])
+    data = DataConfig(corpus=Corpus(path=path, format="lines"), tokenizer="bpe", vocab_size=280, held_out=0.2)
+    sizes = replace(tiny().model, family="qwen3", qk_norm=True, dropout=0.0)
+    done = train(short(data=data, model=sizes), out=tmp_path / "run", quiet=True)
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(done.checkpoint)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(done.checkpoint)
+    text = "the cat sat"
+    ids = [done.model.tokenizer.bos_id, *tokenizer(text, add_special_tokens=False).input_ids]
+    assert ids == done.model.tokenizer.encode(text)
+    tokens_BT = torch.tensor([ids])
+    with torch.no_grad():
+        loss = float(theirs.eval()(tokens_BT, labels=tokens_BT).loss)
+    assert clearhead.evaluate(done.model, {"x": text}).loss == pytest.approx(loss, rel=1e-5)

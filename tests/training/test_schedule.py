@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import pytest
 
@@ -24,7 +25,7 @@ def test_every_kind_rises_to_the_peak_and_never_again(kind, warmup):
     assert rates[:warmup] == pytest.approx([(i + 1) / warmup for i in range(warmup)])
     assert max(rates) == rates[max(warmup, 1) - 1] == 1.0
     after = rates[warmup:]
-    assert all(a >= b for a, b in zip(after, after[1:], strict=False))
+    assert all(a >= b for a, b in pairwise(after))
     assert all(0 < rate <= 1 for rate in whole(100, kind=kind, warmup=warmup, floor=0.0))
 
 

@@ -120,8 +120,8 @@ def test_another_tokenizer_or_column_is_another_store(tmp_path: Path, letters: T
     hashes = [tokenise(corpus, letters, tmp_path / "ids").hash]
     other = train_tokenizer([], TokenizerConfig(kind="bytes", marks=(("eos_token", "<end>"),)))
     hashes.append(tokenise(corpus, other, tmp_path / "ids").hash)
-    for changed in (Corpus(path=str(path), columns=("other",)), Corpus(path=str(path), label="label")):
-        hashes.append(tokenise(changed, letters, tmp_path / "ids").hash)
+    changed = (Corpus(path=str(path), columns=("other",)), Corpus(path=str(path), label="label"))
+    hashes += [tokenise(one, letters, tmp_path / "ids").hash for one in changed]
     assert len(set(hashes)) == 4
 
 

@@ -138,3 +138,15 @@ def test_bfloat16_products_keep_weights_in_float32() -> None:
     assert all(p.dtype == torch.float32 and p.grad.dtype == torch.float32 for p in trainer.model.parameters())
     assert step.loss == pytest.approx(plain.loss, rel=1e-2)
     assert step.loss != plain.loss
+
+
+def test_what_is_read_between_steps_is_of_the_weights_as_they_are() -> None:
+    """Norms keep what they make of their weight, by its version, which fused optimisers leave alone."""
+    trainer = tiny_trainer(tiny(model=replace(tiny().model, dropout=0.0)))
+    trainer.held_out()
+    trainer.step()
+    found = trainer.held_out()
+    for module in trainer.model.modules():
+        if hasattr(module, "_twice"):
+            module._twice = None
+    assert trainer.held_out() == found

@@ -52,7 +52,7 @@ class Batch:
     """What the model reads, and what it has to tell; tensors on the CPU."""
 
     inputs: dict[str, Tensor]
-    """What `model(**inputs)` takes, each with a row first: tokens_BT, present, documents, source, source_present, ..."""
+    """What `model(**inputs)` takes, rows first: tokens_BT, present, documents, source, source_present, ..."""
     targets: Tensor
     """IGNORE where there is none: (B, T) for tokens, (B,) for labels; real numbers for values."""
 
@@ -183,8 +183,8 @@ class RowBatches:
         needs = self.needs
         if needs.highest_id >= config.vocab_size:
             raise ClearheadError(
-                f"the data has the token {needs.highest_id}, and the model's vocabulary ends at {config.vocab_size - 1}; "
-                "use the tokenizer that came with the model"
+                f"the data has the token {needs.highest_id}, and the model's vocabulary ends at "
+                f"{config.vocab_size - 1}; use the tokenizer that came with the model"
             )
         room = min((n for n in (window(config), _places(config.stack)) if n is not None), default=needs.length)
         if needs.length > room:
@@ -265,7 +265,8 @@ def masked_batches(
     masking: MaskingConfig | None = None,
 ) -> RowBatches:
     """Hidden tokens from those around them. A row stands between the tokenizer's marks ([CLS] and [SEP]), and documents
-    in one row are parted by the second. What is hidden is drawn anew in every step, from the seed, the step and the row.
+    in one row are parted by the second. What is hidden is drawn anew in every step, from the seed, the step and the
+    row.
     """
     masking = masking or MaskingConfig()
     before, after = marks_around(tokenizer)
@@ -480,7 +481,7 @@ def end_id(tokenizer: Tokenizer) -> int | None:
 
 
 def _told_bytes(store: TokenStore, tokenizer: Tokenizer, held: Spans, marks: Marks) -> int:
-    """How many bytes of text are told in these parts of documents: all but what a first slot holds, which is only read."""
+    """How many bytes of text are told in these parts of documents: all but what their first slots hold."""
     total = 0
     n_before = len(marks.before_document)
     sizes = store.lengths + n_before + len(marks.after_document)

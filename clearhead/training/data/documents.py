@@ -104,7 +104,7 @@ def find(corpus: Corpus) -> tuple[Source, ...]:
         return (Source(path=corpus.path, name=corpus.path, format="hub", size=0),)
     root = Path(corpus.path).expanduser()
     if root.is_dir():
-        names = sorted(name for name in _walk(root) if _wanted(corpus, name))
+        names = sorted(name for name in _walk(root, corpus) if _wanted(corpus, name))
         if not names:
             matching = "" if corpus.pattern == "*" else f" that matches {corpus.pattern!r}"
             raise ClearheadError(f"the folder {root} has no file{matching}; name one with text files in it")
@@ -123,15 +123,21 @@ def _wanted(corpus: Corpus, name: str) -> bool:
     return matches(corpus.pattern) and not any(map(matches, corpus.exclude))
 
 
-def _walk(root: Path) -> Iterator[str]:
-    """Paths of files in a folder and those inside it; hidden ones excepted."""
+def _walk(root: Path, corpus: Corpus) -> Iterator[str]:
+    """Paths of files in a folder and those inside it; hidden ones excepted, and folders of which nothing is wanted."""
+    closed = [pattern[:-2] for pattern in corpus.exclude if pattern.endswith("/*")]
 
     def refuse(problem: OSError) -> None:
         raise _unreadable(problem.filename, problem)
 
     for folder, inner, files in os.walk(root, onerror=refuse):
-        inner[:] = [name for name in inner if not name.startswith(".")]
-        yield from (Path(folder, name).relative_to(root).as_posix() for name in files if not name.startswith("."))
+        at = "" if folder == str(root) else Path(folder).relative_to(root).as_posix() + "/"
+        inner[:] = [
+            name
+            for name in inner
+            if not name.startswith(".") and not any(fnmatch.fnmatchcase(at + name, pattern) for pattern in closed)
+        ]
+        yield from (at + name for name in files if not name.startswith("."))
 
 
 def _source(path: Path, name: str, corpus: Corpus) -> Source:

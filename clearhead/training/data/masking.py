@@ -41,14 +41,15 @@ class Masker:
     """Masks rows of one tokenizer's ids. Special tokens are never chosen, and never put in another's place."""
 
     def __init__(self, tokenizer: Tokenizer, config: MaskingConfig) -> None:
-        mask = tokenizer.vocabulary.names.get("mask_token")
-        if mask is None or tokenizer.token_to_id(mask) is None:
+        name = tokenizer.vocabulary.names.get("mask_token")
+        mask_id = tokenizer.token_to_id(name) if name is not None else None
+        if mask_id is None:
             raise ClearheadError(
                 f"the tokenizer of {tokenizer.where} has no mask token, so nothing can be masked; train one with "
                 "marks that include mask_token"
             )
         self.config = config
-        self.mask_id = tokenizer.token_to_id(mask)
+        self.mask_id = mask_id
         self.special_V = np.zeros(tokenizer.vocab_size, bool)
         self.special_V[sorted(tokenizer.special)] = True
         known = {i for i in tokenizer.core.get_vocab(with_added_tokens=True).values() if i not in tokenizer.special}

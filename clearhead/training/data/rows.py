@@ -296,4 +296,5 @@ def that_fit(store: TokenStore, records: Ids, n_marks: Sequence[int], lengths: S
         raise ClearheadError(
             f"all {len(records):,} texts are longer than a row of {max(lengths):,} tokens; make rows longer"
         )
-    return records[fits]
+    kept: Ids = records[fits]
+    return kept

@@ -237,7 +237,7 @@ def write_shard(
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(folder / f"{number:05}.ids")
-        about = {
+        about: dict[str, Any] = {
             "ends": np.array(ends, np.int64),
             "bytes": np.array(n_bytes, np.int64),
             "keys": np.array(keys, np.uint64),
@@ -262,15 +262,15 @@ def _encoded(text: str, document: Document, source: Source, tokenizer: Tokenizer
     """The ids of a text without marks, a chunk at a time."""
     encode = tokenizer.encode
     try:
-        for i, chunk in enumerate(chunks(text)):
+        for i, chunk in enumerate(chunks(text, CHUNK)):
             yield encode(chunk, bos=False) if i == 0 else tokenizer.encode_inner(chunk)
     except ClearheadError as problem:
         raise ClearheadError(f"{place(source, document.item)}: {problem}") from problem
 
 
-def chunks(text: str, size: int = CHUNK) -> Iterator[str]:
-    """A text in pieces of about `size` characters, cut where no tokenizer that splits text into words joins anything:
-    before a line that begins with a letter, behind one that ends with a visible character; else between two words.
+def chunks(text: str, size: int) -> Iterator[str]:
+    """A text in pieces of about `size` characters, cut where white space begins: no tokenizer that splits text into
+    words joins anything across. Only where there is none in half of that size, a word is cut.
     """
     start = 0
     while len(text) - start > size:
@@ -281,12 +281,9 @@ def chunks(text: str, size: int = CHUNK) -> Iterator[str]:
 
 
 def _cut(text: str, low: int, high: int) -> int:
-    for mark, after in (("\n", 1), (" ", 0)):
-        at = high
-        while (at := text.rfind(mark, low, at)) != -1:
-            if text[at - 1].isalnum() and text[at + 1].isalpha():
-                return at + after
-    return high
+    """The last beginning of white space, behind a letter or digit if there is one: some join other signs to it."""
+    begins = [at for at in range(low, high) if text[at].isspace() and not text[at - 1].isspace()]
+    return max((at for at in begins if text[at - 1].isalnum()), default=max(begins, default=high))
 
 
 def _dtype(vocab_size: int) -> np.dtype[Any]:
@@ -386,7 +383,8 @@ def _bar(what: str, total: int, show: bool) -> Iterator[Callable[[int], object]]
     from rich.console import Console
     from rich.progress import Progress
 
-    with Progress(console=Console(stderr=True), transient=True) as bar:
+    console = Console(stderr=True)
+    with Progress(console=console, transient=console.is_terminal) as bar:
         task = bar.add_task(what, total=total)
         yield lambda done: bar.advance(task, done)
 
@@ -395,7 +393,7 @@ def _bar(what: str, total: int, show: bool) -> Iterator[Callable[[int], object]]
 
 
 class TokenStore:
-    """The token ids of many documents, mapped into memory. A record of several columns is as many documents in a row."""
+    """The token ids of many documents, mapped into memory. A record of several columns is as many documents."""
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)

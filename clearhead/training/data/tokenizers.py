@@ -5,6 +5,7 @@ its tokenizer.json is in every checkpoint.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -32,6 +33,8 @@ MARKS: dict[str, dict[str, str]] = {
     "bytes": {"bos_token": END, "eos_token": END, "pad_token": END},
 }
 """The tokens that have a role, where nothing else is asked for."""
+MOST_LETTERS = 1000
+"""So many letters, the most frequent, get word pieces of their own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,14 +43,15 @@ class TokenizerConfig:
 
     "bpe" merges bytes (Sennrich 2016; Radford 2019), "unigram" keeps the likeliest pieces of bytes (Kudo 2018): every
     text comes back as it was. "wordpiece" is BERT's (Devlin 2018), whose unknown characters are lost. "bytes" is one
-    token a byte, and learns nothing.
+    token a byte, and learns nothing. The same texts give the same tokenizer; a "unigram" may differ in the last digits
+    of its scores, which its trainer sums up in no fixed order.
     """
 
     kind: Kind = "bpe"
     size: int = 4096
     """How many ids at most, the marks among them; "bytes" has 256 and its marks."""
     marks: tuple[tuple[str, str], ...] | None = None
-    """The tokens with a role, by its name (bos_token, eos_token, pad_token, ...); None is what is usual for the kind."""
+    """The tokens with a role, by its name (bos_token, eos_token, pad_token, ...); None is what the kind usually has."""
     around: bool = True
     """Whether a text is given its marks: bos before it, or [CLS] and [SEP] around it."""
     lowercase: bool = False
@@ -60,14 +64,10 @@ class TokenizerConfig:
         if unknown:
             raise UsageError(f"there is no role {unknown[0]!r} for a token; there are {', '.join(ROLES)}")
         if self.lowercase and self.kind != "wordpiece":
-            raise UsageError(
-                f"lowercase is for wordpiece; a tokenizer of kind {self.kind} gives every text back as it was"
-            )
+            raise UsageError(f"lowercase is for wordpiece; a {self.kind} tokenizer gives every text back as it was")
         least = {"wordpiece": 0, "bytes": 0}.get(self.kind, 256) + len(set(self.names.values()))
         if self.size <= least and self.kind != "bytes":
-            raise UsageError(
-                f"a tokenizer of kind {self.kind} with its marks has more than {least} ids; size is {self.size}"
-            )
+            raise UsageError(f"a {self.kind} tokenizer with its marks has more than {least} ids; size is {self.size}")
 
     @property
     def names(self) -> dict[str, str]:
@@ -84,24 +84,26 @@ def train_tokenizer(texts: Iterable[str], config: TokenizerConfig | None = None)
     config = config or TokenizerConfig()
     names = config.names
     core, trainer = _parts(config, names)
-    if trainer is not None:
-        counted = _Counted(texts)
-        try:
+    counted = _Counted(texts)
+    try:
+        if config.kind == "wordpiece":
+            core = _train_pieces(core, counted, config, names)
+        elif trainer is not None:
             core.train_from_iterator(counted, trainer)
-        except ClearheadError:
-            raise
-        except Exception as problem:  # the package raises bare Exceptions
-            raise ClearheadError(
-                f"a tokenizer of kind {config.kind} and {config.size} ids can't be trained: {problem}"
-            ) from problem
-        if not counted.characters:
-            raise ClearheadError("there is no text to train a tokenizer on")
-    core.add_special_tokens(
-        [AddedToken(token, special=True, normalized=False) for token in dict.fromkeys(names.values())]
-    )
+    except ClearheadError:
+        raise
+    except Exception as problem:  # the package raises bare Exceptions
+        raise ClearheadError(f"a {config.kind} tokenizer of {config.size} ids can't be trained: {problem}") from problem
+    if config.kind != "bytes" and not counted.characters:
+        raise ClearheadError("there is no text to train a tokenizer on")
+    core.add_special_tokens(_special(names))
     if config.around:
         _mark(core, names)
     return wrap(core, names, where=f"a {config.kind} tokenizer trained here")
+
+
+def _special(names: Mapping[str, str]) -> list[AddedToken]:
+    return [AddedToken(token, special=True, normalized=False) for token in dict.fromkeys(names.values())]
 
 
 class _Counted:
@@ -122,16 +124,20 @@ class _Counted:
 
 def _parts(config: TokenizerConfig, names: Mapping[str, str]) -> tuple[Core, Any]:
     """The tokenizer before it is trained, and what trains it."""
-    marks = [AddedToken(token, special=True, normalized=False) for token in dict.fromkeys(names.values())]
-    common: dict[str, Any] = {"vocab_size": config.size, "special_tokens": marks, "show_progress": False}
+    common: dict[str, Any] = {
+        "vocab_size": config.size,
+        "special_tokens": _special(names),
+        "show_progress": False,
+    }
     if config.kind == "wordpiece":
         unknown = names.get("unk_token", "[UNK]")
         core = Core(models.WordPiece(unk_token=unknown))
         core.normalizer = normalizers.BertNormalizer(lowercase=config.lowercase)
         core.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         core.decoder = decoders.WordPiece()
-        return core, trainers.WordPieceTrainer(**common)
+        return core, None
     alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer: Any = None
     if config.kind == "unigram":
         core = Core(models.Unigram())
         trainer = trainers.UnigramTrainer(initial_alphabet=alphabet, **common)
@@ -140,10 +146,40 @@ def _parts(config: TokenizerConfig, names: Mapping[str, str]) -> tuple[Core, Any
         trainer = trainers.BpeTrainer(initial_alphabet=alphabet, **common)
     else:
         # The id of a byte is its value.
-        core, trainer = Core(models.BPE(byte_alphabet(), [])), None
+        core = Core(models.BPE(byte_alphabet(), []))
     core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     core.decoder = decoders.ByteLevel()
     return core, trainer
+
+
+def _train_pieces(core: Core, texts: Iterable[str], config: TokenizerConfig, names: Mapping[str, str]) -> Core:
+    """`core` with word pieces of these texts.
+
+    The package's trainer numbers the letters inside words as it meets them, in no fixed order, and of pairs that are
+    equally frequent takes the one with the lower numbers. Here the letters have their numbers before.
+    """
+    words: Counter[str] = Counter()
+    for text in texts:
+        normal = core.normalizer.normalize_str(text)
+        words.update(word for word, _ in core.pre_tokenizer.pre_tokenize_str(normal))
+    letters: Counter[str] = Counter()
+    for word, count in words.items():
+        for letter in word:
+            letters[letter] += count
+    alphabet = sorted(sorted(letters, key=lambda letter: (-letters[letter], letter))[:MOST_LETTERS])
+    inside = [AddedToken(f"##{letter}", normalized=False) for letter in alphabet]
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=config.size,
+        special_tokens=[*_special(names), *inside],
+        initial_alphabet=alphabet,
+        limit_alphabet=len(alphabet),
+        show_progress=False,
+    )
+    core.train_from_iterator((" ".join([word] * count) for word, count in sorted(words.items())), trainer)
+    # The pieces of one letter are no marks.
+    made = json.loads(core.to_str())
+    made["added_tokens"] = [token for token in made["added_tokens"] if token["content"] in set(names.values())]
+    return Core.from_str(json.dumps(made))
 
 
 def _mark(core: Core, names: Mapping[str, str]) -> None:
@@ -172,7 +208,9 @@ def wrap(core: Core, names: Mapping[str, str], where: str) -> Tokenizer:
         "tokenizer.json": core.to_str(pretty=True).encode(),
         "tokenizer_config.json": (json.dumps(config, indent=2, ensure_ascii=False) + "\n").encode(),
     }
-    ends = [core.token_to_id(names["eos_token"])] if "eos_token" in names else []
+    end = core.token_to_id(names["eos_token"]) if "eos_token" in names else None
     return Tokenizer(
-        Vocabulary(core=core, where=where, names=dict(names), eos_ids=tuple(ends), files=lambda: dict(files))
+        Vocabulary(
+            core=core, where=where, names=dict(names), eos_ids=() if end is None else (end,), files=lambda: dict(files)
+        )
     )
