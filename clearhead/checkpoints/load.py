@@ -134,6 +134,8 @@ def load(
 def _rescaled(
     config: TransformerConfig | TwoTowersConfig, rope: Scaling | Mapping[str, Any], raw: Mapping[str, Any]
 ) -> TransformerConfig:
+    if isinstance(rope, str):
+        raise ClearheadError(f'rope is {rope!r}; give a mapping such as {{"rope_type": "yarn", "factor": 4.0}}')
     if not isinstance(rope, Mapping):
         return with_rope(config, rope)
     context = config.context if isinstance(config, TransformerConfig) else None

@@ -42,7 +42,9 @@ def run(options: Options) -> None:
     if options.kv_heads is not None:
         from clearhead.model.kv_heads import grouped
 
-        model = grouped(model, options.kv_heads)
+        before, model = model, grouped(model, options.kv_heads)
+        if model.config == before.config:
+            raise ClearheadError(f"the model has {options.kv_heads} key-value heads already: leave --kv-heads out")
     with console.busy(f"writing {folder}"):
         clearhead.save(model, folder)
     files = {path.name: path.stat().st_size for path in sorted(folder.iterdir())}

@@ -94,8 +94,11 @@ def family_of(raw: Mapping[str, Any], where: str) -> Family:
     if name is None:
         raise ClearheadError(f"{where}: the config has no model_type, so it can't be told what the model is")
     if name not in FAMILIES:
-        near = difflib.get_close_matches(str(name), FAMILIES, n=3, cutoff=0.0)
-        raise ClearheadError(f"{where}: the model_type {name!r} is not known; the nearest are {', '.join(near)}")
+        near = difflib.get_close_matches(str(name), FAMILIES, n=3, cutoff=0.6)
+        nearest = f"; the nearest are {', '.join(near)}" if near else ""
+        raise ClearheadError(
+            f"{where}: the model_type {name!r} is not known{nearest}; `clearhead families` lists those that are"
+        )
     return FAMILIES[name]
 
 

@@ -34,11 +34,12 @@ ROTARY, ABSOLUTE = "rotary", "absolute"
 
 def read(r: Reader) -> TransformerConfig:
     r.assume(**{name: value for name, value in DEFAULTS.items() if name != "vocab_size"})
+    r.assume(max_position_embeddings=1026)
     r.expect("is_folding_model", False)
     e.check_carried(r, "hidden_act", "gelu")
     kind = r.choose("position_embedding_type", {ROTARY: ROTARY, ABSOLUTE: ABSOLUTE}, ABSOLUTE)
     rotary = RotaryConfig(base=r.get("rope_theta", 10000.0)) if kind == ROTARY else None
-    norm, n, drop = e.read_norm(r), r.get("max_position_embeddings", 1026), r.get("hidden_dropout_prob")
+    norm, n, drop = e.read_norm(r), r.get("max_position_embeddings"), r.get("hidden_dropout_prob")
     block = BlockConfig(
         mixer=SublayerConfig(op=e.read_attention(r, rotary), pre=norm, dropout=drop),
         ffn=SublayerConfig(op=e.read_feed_forward(r), pre=norm, dropout=drop),

@@ -23,7 +23,7 @@ from clearhead.model.transformer import Transformer
 
 STATE = "training.pt"
 NAME = re.compile(r"step-(\d{6,})")
-UNFINISHED = re.compile(r"\.+step-\d{6,}(\.[0-9a-f]{8}\.tmp)+")
+UNFINISHED = re.compile(r"\.+(step-\d{6,}|metrics\.jsonl)(\.[0-9a-f]{8}\.tmp)+")
 
 
 def checkpoints(folder: Path) -> list[tuple[int, Path]]:
@@ -91,8 +91,12 @@ def tidy(folder: Path, keep: int) -> None:
     for _, path in checkpoints(folder)[:-keep]:
         shutil.rmtree(path, ignore_errors=True)
     for path in folder.iterdir() if folder.is_dir() else ():
-        if UNFINISHED.fullmatch(path.name):
+        if not UNFINISHED.fullmatch(path.name):
+            continue
+        if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def read_state(folder: Path) -> dict[str, Any]:

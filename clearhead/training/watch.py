@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from clearhead.errors import ClearheadError
+from clearhead.training.data.shards import write_atomically
 
 if TYPE_CHECKING:
     from clearhead.training.trainer import Step
@@ -107,14 +108,15 @@ def _cut(path: Path, step: int) -> None:
     """Forget what was written of later steps than the one that a run goes on from, and a line that broke off."""
     if not path.exists():
         return
-    kept = []
-    for line in path.read_text(encoding="utf-8").splitlines():
+    before, kept = path.read_text(encoding="utf-8"), []
+    for line in before.splitlines():
         try:
             if json.loads(line)["step"] <= step:
                 kept.append(line + "\n")
         except (ValueError, KeyError, TypeError):
             continue
-    path.write_text("".join(kept), encoding="utf-8")
+    if (after := "".join(kept)) != before:
+        write_atomically(path, after.encode())
 
 
 def _bar(steps: int, first: int) -> Any:

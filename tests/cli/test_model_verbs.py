@@ -209,7 +209,9 @@ def test_convert_pools_key_value_heads(tiny_folder: Path, tmp_path: Path, capsys
     assert torch.allclose(k_1K, (k_2K[:8] + k_2K[8:]) / 2, atol=1e-7)
     assert main(["convert", str(tiny_folder), str(tmp_path / "three"), "--kv-heads", "3"]) == 1
     assert "possible are 1, 2" in capsys.readouterr().err
-    assert not (tmp_path / "three").exists()
+    assert main(["convert", str(tiny_folder), str(tmp_path / "two"), "--kv-heads", "2"]) == 1
+    assert "2 key-value heads already" in capsys.readouterr().err
+    assert not (tmp_path / "three").exists() and not (tmp_path / "two").exists()
 
 
 @pytest.mark.parametrize("rope", ["linear:4", "yarn:4:64", '{"rope_type": "dynamic", "factor": 4}'])

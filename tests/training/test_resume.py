@@ -308,6 +308,7 @@ def test_old_checkpoints_and_broken_off_ones_go(tmp_path: Path) -> None:
     trainer = tiny_trainer()
     for name in (".step-000001.0123abcd.tmp", "..step-000001.0123abcd.tmp.4567cdef.tmp"):
         (tmp_path / name).mkdir()
+    (tmp_path / ".metrics.jsonl.0123abcd.tmp").touch()
     for _ in range(4):
         trainer.step()
         save(trainer, tmp_path)

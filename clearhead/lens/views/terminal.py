@@ -121,8 +121,11 @@ def legend(theme: Theme | None, columns: int, *, triangle: bool) -> Text:
     elif columns < 3:
         scale = "".join(f"{cell(weight, 1, None)[0]} {100 * weight:.0f}  " for weight in steps[1:])
         line.append(scale + "percent\n", DIM)
-    above = "the token at the top of its column" if triangle else "the token its column is numbered after"
-    return line.append(f"A row is what one token looks at, each cell {above}, in percent.", DIM)
+    if triangle:
+        order = "its cells are tokens 0, 1, 2 and so on, the last one itself"
+    else:
+        order = "each cell the token its column is numbered after"
+    return line.append(f"A row is what one token looks at, {order}, in percent.", DIM)
 
 
 def links(pattern_TS: Tensor, labels: Sequence[str], *, most: int = 3, rows: int = 40) -> Group:
