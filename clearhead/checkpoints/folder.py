@@ -14,8 +14,9 @@ from torch import Tensor
 
 from clearhead.checkpoints import pickles
 from clearhead.checkpoints.checkpoint import Checkpoint, TensorInfo
+from clearhead.checkpoints.fp8 import FP8
 from clearhead.checkpoints.mapped import DOWNLOAD_AGAIN, LFS_POINTER, refuse_lfs_pointer
-from clearhead.checkpoints.mxfp4 import unpacking
+from clearhead.checkpoints.mxfp4 import MXFP4
 from clearhead.checkpoints.safetensors_file import Entry, SafetensorsFile
 from clearhead.errors import ClearheadError
 
@@ -91,11 +92,19 @@ def open_folder(folder: Path) -> Checkpoint:
     if not config_path.exists():
         raise ClearheadError(f"{folder} has no config.json, so it is no model{what_else(folder)}")
     config = read_json(config_path)
-    checkpoint = unpacking(_open_weights(folder, config))
+    checkpoint = _unpacking(_open_weights(folder, config))
     generation = folder / "generation_config.json"
     checkpoint.generation_config = read_json(generation) if generation.exists() else None
     checkpoint.sidecar_files = sidecar_files(folder)
     return checkpoint
+
+
+def _unpacking(checkpoint: Checkpoint) -> Checkpoint:
+    """The checkpoint as one of plain tensors, where its config names a way of packing that is understood."""
+    said: Any = checkpoint.config.get("quantization_config")
+    method = said.get("quant_method") if isinstance(said, dict) else None
+    ways = {way.method: way for way in (MXFP4, FP8)}
+    return ways[method](checkpoint) if method in ways else checkpoint
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -7,18 +7,15 @@ stand for is stored (expert, in, out). Every number of the format is one of bflo
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from clearhead.checkpoints.checkpoint import Checkpoint, TensorInfo
-from clearhead.errors import ClearheadError
+from clearhead.checkpoints.checkpoint import TensorInfo
+from clearhead.checkpoints.packed import Packed, Parts
 
-METHOD, BLOCK = "mxfp4", 32
-UNDERSTOOD = frozenset(("quant_method", "modules_to_not_convert", "dequantize"))
-"""What may stand in a config beside it: the names of the tensors say which are packed."""
+BLOCK = 32
 
 
 def _pairs() -> Tensor:
@@ -41,54 +38,28 @@ def unpack(blocks: Tensor, scales: Tensor) -> Tensor:
     return numbers_N32.mul_(scales.view(torch.float8_e8m0fnu).to(torch.bfloat16)[:, None])
 
 
-class Unpacking(Checkpoint):
-    """Another checkpoint with its packed tensors as plain ones, and its config as if they had always been."""
+class MXFP4(Packed):
+    """A checkpoint with experts in MXFP4. The names of its tensors say which are packed."""
 
-    unquantised: ClassVar[torch.dtype] = torch.bfloat16
+    method = "mxfp4"
+    understood: ClassVar = frozenset(("quant_method", "modules_to_not_convert", "dequantize"))
 
-    def __init__(self, inner: Checkpoint) -> None:
-        self._inner, self.format = inner, inner.format
-        config, tensors = dict(inner.config), dict(inner.tensors)
-        odd = sorted(config.pop("quantization_config").keys() - UNDERSTOOD)
-        if odd:
-            inner.close()
-            raise ClearheadError(
-                f"{inner.where}/config.json: quantization_config says {', '.join(odd)}; of {METHOD}, only "
-                f"{', '.join(sorted(UNDERSTOOD))} are understood"
-            )
-        self._packed = {name.removesuffix("_blocks") for name in tensors if _is_pair(tensors, name)}
-        for name in self._packed:
-            blocks = tensors.pop(f"{name}_blocks")
-            del tensors[f"{name}_scales"]
-            n_experts, n_rows, n_blocks, _ = blocks.shape
+    def plain(self, tensors: dict[str, TensorInfo]) -> dict[str, Parts]:
+        found = {}
+        for packed in tensors:
+            name = packed.removesuffix("_blocks")
+            if not _is_pair(tensors, packed):
+                continue
+            n_experts, n_rows, n_blocks, _ = tensors[packed].shape
             shape = (n_experts, n_blocks * BLOCK, n_rows)
-            tensors[name] = TensorInfo(name=name, shape=shape, dtype="MXFP4", file=blocks.file, turned=True)
-        super().__init__(Path(inner.where), config, tensors)
+            info = TensorInfo(name=name, shape=shape, dtype="MXFP4", file=tensors[packed].file, turned=True)
+            found[name] = Parts(info, packed, f"{name}_scales")
+        return found
 
-    def _values(self, name: str, begin: int, end: int) -> Tensor:
-        if name not in self._packed:
-            return self._inner._values(name, begin, end)
+    def unpacked(self, name: str, begin: int, end: int) -> Tensor:
         blocks = self._inner._values(f"{name}_blocks", begin // 2, end // 2)
         scales = self._inner._values(f"{name}_scales", begin // BLOCK, end // BLOCK)
         return unpack(blocks.view(-1, BLOCK // 2), scales).view(-1)
-
-    def _release(self, name: str, begin: int, end: int) -> None:
-        if name not in self._packed:
-            self._inner._release(name, begin, end)
-            return
-        self._inner._release(f"{name}_blocks", begin // 2, end // 2)
-        self._inner._release(f"{name}_scales", begin // BLOCK, end // BLOCK)
-
-    def close(self) -> None:
-        """Let go of the files."""
-        self._inner.close()
-
-
-def unpacking(checkpoint: Checkpoint) -> Checkpoint:
-    """The checkpoint as one of plain tensors, where its config says that it is packed in this way."""
-    said: Any = checkpoint.config.get("quantization_config")
-    packed = isinstance(said, dict) and said.get("quant_method") == METHOD
-    return Unpacking(checkpoint) if packed else checkpoint
 
 
 def _is_pair(tensors: dict[str, TensorInfo], name: str) -> bool:
