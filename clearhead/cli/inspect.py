@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -84,18 +84,10 @@ def stored(checkpoint: Checkpoint) -> dict[str, dict[str, int]]:
 
 def parts(description: Description) -> list[dict[str, Any]]:
     """The parts, those that are alike in several layers as one: {path, layers, kind, shapes, parameters of each}."""
-    found: dict[str, dict[str, Any]] = {}
-    for part in description.parts:
-        words = part.path.split(".")
-        at = words.index("layers") if "layers" in words else -1
-        in_layer = at >= 0 and len(words) > at + 2
-        path = ".".join(words[:at] + words[at + 2 :]) if in_layer else part.path
-        row: dict[str, Any]
-        row = {"path": path, "layers": [], "kind": part.kind, "shapes": part.shapes, "parameters": part.n_parameters}
-        row = found.setdefault(f"{in_layer} {path} {part.shapes}", row)
-        if in_layer:
-            row["layers"].append(int(words[at + 1]))
-    return list(found.values())
+    return [
+        {"path": path, "layers": layers, "kind": part.kind, "shapes": part.shapes, "parameters": part.n_parameters}
+        for path, layers, part in description.alike()
+    ]
 
 
 def memory(config: TransformerConfig | TwoTowersConfig, description: Description) -> dict[str, dict[str, int]]:
@@ -141,6 +133,8 @@ def _kept(op: object, n_tokens: int) -> int:
 
 def tables(found: dict[str, Any]) -> Iterator[str]:
     """The lines that a person reads."""
+    from clearhead.model.describe import ranges
+
     yield from columns([(name, str(value)) for name, value in summary(found)])
     yield ""
     for stack, layers in found["layers"].items():
@@ -175,21 +169,12 @@ def summary(found: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 
 def grouped(layers: Sequence[str]) -> list[tuple[str, str]]:
     """Layers that read alike, together."""
+    from clearhead.model.describe import ranges
+
     alike: dict[str, list[int]] = {}
     for number, words in enumerate(layers):
         alike.setdefault(words, []).append(number)
     return [(ranges(numbers), words) for words, numbers in alike.items()]
-
-
-def ranges(numbers: Iterable[int]) -> str:
-    """[0, 1, 2, 4] as "0-2, 4"."""
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
-    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
 
 
 def megabytes(n_bytes: int) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from torch import nn
@@ -57,12 +57,38 @@ class Description:
         for stack, layers in self.layers.items():
             lines += ["", *_grouped(stack, layers)]
         lines.append("")
-        wide = max(len(part.path) for part in self.parts)
-        for part in self.parts:
+        alike = self.alike()
+        names = [path if not layers else f"{path} {ranges(layers)}" for path, layers, _ in alike]
+        wide = max(map(len, names))
+        for name, (_, _, part) in zip(names, alike, strict=True):
             shapes = ", ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in part.shapes.items())
-            lines.append(f"{part.path:<{wide}}  {part.n_parameters:>13,}  {part.dtype:<8}  {shapes}")
+            lines.append(f"{name:<{wide}}  {part.n_parameters:>13,}  {part.dtype:<8}  {shapes}")
         lines.append(f"{'total':<{wide}}  {self.n_parameters:>13,}  {self.n_bytes / 1e6:,.0f} MB")
         return "\n".join(lines)
+
+    def alike(self) -> list[tuple[str, list[int], Part]]:
+        """The parts, those that are alike in several layers as one: its path below a layer, the layers, one of them."""
+        found: dict[str, tuple[str, list[int], Part]] = {}
+        for part in self.parts:
+            words = part.path.split(".")
+            at = words.index("layers") if "layers" in words else -1
+            in_layer = at >= 0 and len(words) > at + 2
+            path = ".".join(words[:at] + words[at + 2 :]) if in_layer else part.path
+            row = found.setdefault(f"{in_layer} {path} {part.shapes} {part.dtype}", (path, [], part))
+            if in_layer:
+                row[1].append(int(words[at + 1]))
+        return list(found.values())
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """[0, 1, 2, 4] as "0-2, 4"."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
 
 
 def describe(model: nn.Module) -> Description:
