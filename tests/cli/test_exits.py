@@ -93,6 +93,11 @@ sys.exit(main(["generate", "m", "p"]))
         assert run.wait() == 141
 
 
+def hears_ctrl_c() -> None:
+    """A program started in the background by a shell ignores Ctrl-C, and hands that on to those it starts."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_ctrl_c_stops_cleanly() -> None:
     code = """
 import sys, time
@@ -105,7 +110,8 @@ console.import_torch = lambda: None
 clearhead.load, clearhead.stream = (lambda *a, **k: None), stream
 sys.exit(main(["generate", "m", "p"]))
 """
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as run:
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", code], stdout=pipe, stderr=pipe, preexec_fn=hears_ctrl_c) as run:
         assert run.stdout is not None
         assert run.stderr is not None
         assert run.stdout.read(7) == b"half a "
@@ -130,5 +136,7 @@ sys.meta_path.insert(0, Slow())
 from clearhead.cli import main
 sys.exit(main(["generate", "m", "p"]))
 """
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120, preexec_fn=hears_ctrl_c
+    )
     assert (run.returncode, run.stderr) == (130, "\n")
