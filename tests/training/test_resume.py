@@ -162,7 +162,8 @@ def killed_run(corpus: Corpus, out: Path, n_kills: int) -> dict[str, int]:
     return dict(json.loads(done.stdout))
 
 
-@pytest.mark.parametrize("n_kills", [1, pytest.param(10, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("n_kills", [1, 10])
 def test_a_run_killed_at_random_ends_as_an_undisturbed_one(n_kills: int, corpus: Corpus, tmp_path: Path) -> None:
     """SIGKILL at random steps and in the middle of saves, each time gone on from in a new process."""
     told = killed_run(corpus, tmp_path / "killed", n_kills)
@@ -340,6 +341,7 @@ def test_an_infinite_loss_keeps_the_last_good_checkpoint(corpus: Corpus, tmp_pat
     clearhead.load(tmp_path / "step-000004")
 
 
+@pytest.mark.slow
 def test_the_program_leaves_with_143_when_it_is_told_to_end(corpus: Corpus, tmp_path: Path) -> None:
     settings = f"""
         data.corpus.path={corpus.path} data.corpus.pattern=* data.tokenizer=bytes data.held_out=0.2
