@@ -220,17 +220,6 @@ class Shift(_Computed):
         return [parameters[0] + self.by]
 
 
-@dataclass(frozen=True)
-class NegLog(_Computed):
-    """The file stores -exp(parameter) (Mamba's A in GGUF). Read only: the way back rounds."""
-
-    def load(self, files: list[Tensor], shapes: list[Shape], config: Config) -> list[Tensor]:
-        return [(-files[0]).log().view(shapes[0])]
-
-    def save(self, parameters: list[Tensor], config: Config) -> list[Tensor]:
-        return [-parameters[0].exp()]
-
-
 def _head_width(config: Config) -> int:
     assert isinstance(config, TransformerConfig)
     widths = {block.mixer.op.d_head for block in config.stack.blocks if isinstance(block.mixer.op, AttentionConfig)}

@@ -14,8 +14,6 @@ from clearhead.nn.block import Block
 from clearhead.nn.experts import Router
 from clearhead.training.config import OptimConfig
 
-Named = dict[str, nn.Parameter]
-
 
 def optimiser(model: nn.Module, config: OptimConfig) -> torch.optim.Optimizer:
     """An optimiser of every parameter that takes a gradient; all its groups have one rate, `config.lr`.
