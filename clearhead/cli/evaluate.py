@@ -39,7 +39,7 @@ def run(options: Options) -> None:
 
     model = console.load(options.source, options.loading)
     from clearhead.training.evaluate import evaluate, read_texts
-    from clearhead.training.prepare import held_out_of
+    from clearhead.training.prepare_texts import held_out_of
 
     texts = dict(read_texts(options.files)) if options.files else held_out_of(options.source)
     if texts is None:

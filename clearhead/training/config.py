@@ -76,6 +76,22 @@ class BatchConfig:
 
 
 @record
+class ScaleConfig:
+    """How a run is spread over the processes that `torchrun` starts."""
+
+    shard: bool = False
+    """Each keeps a part of weights, gradients and optimiser, and has the rest sent when it is needed (FSDP2)."""
+    tensor: int = 1
+    """So many processes share every matrix."""
+    context: int = 1
+    """So many processes share the tokens of every row."""
+
+    def __post_init__(self) -> None:
+        for name in ("tensor", "context"):
+            _check(getattr(self, name) > 0, f"run.scale.{name} is {getattr(self, name)}; it must be 1 process or more")
+
+
+@record
 class RunConfig:
     """How long a run is, and how it is computed."""
 
@@ -84,9 +100,18 @@ class RunConfig:
     """Of the first weights and of dropout."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """What products are computed in. Weights and sums are kept in float32."""
+    compile: bool = False
+    """Have torch compile the blocks, which takes a while at the start."""
+    recompute: bool = False
+    """Keep only what goes from block to block, and compute the inside again in the backward pass: less memory."""
+    average: float = 0.0
+    """How much of the mean of the weights stays in each step (0.999 is usual); 0 keeps none. What is measured and
+    saved is the mean."""
+    scale: ScaleConfig = ScaleConfig()
 
     def __post_init__(self) -> None:
         _check(self.steps > 0, f"run.steps is {self.steps}; it must be more than 0")
+        _check(0 <= self.average < 1, f"run.average is {self.average}; it must be from 0 (off) to less than 1")
 
 
 @record
@@ -100,9 +125,11 @@ class EveryConfig:
     """So many batches of held-out data are measured then; 0 is all of it."""
     keep: int = 2
     """So many checkpoints are kept; older ones go."""
+    show: int = 0
+    """Then a text is continued and an attention map drawn."""
 
     def __post_init__(self) -> None:
-        for name in ("log", "evaluate", "save", "held_out"):
+        for name in ("log", "evaluate", "save", "held_out", "show"):
             _check(getattr(self, name) >= 0, f"every.{name} is {getattr(self, name)}; it must be 0 (never) or more")
         _check(self.keep > 0, f"every.keep is {self.keep}; at least the last checkpoint is kept")
 
@@ -125,6 +152,46 @@ class DataConfig:
 
 
 @record
+class PicturesConfig:
+    """Pictures and what each is of."""
+
+    path: str
+    """A folder with one folder a label, an .npz file of arrays, or `corpus:` and a name."""
+    held_out: float = 0.05
+    """The share of pictures that are never learnt from."""
+    seed: int = 0
+    """Of which pictures are held out, of the order, and of how they are changed."""
+
+    def __post_init__(self) -> None:
+        _check(0 <= self.held_out < 1, f"data.held_out is {self.held_out}; it must be from 0 to less than 1")
+
+
+@record
+class SoundsConfig:
+    """Recordings and what is said in each."""
+
+    path: str
+    """A folder of sound files with a table of transcripts, or `corpus:` and a name."""
+    held_out: float = 0.05
+    """The share of recordings that are never learnt from."""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _check(0 <= self.held_out < 1, f"data.held_out is {self.held_out}; it must be from 0 to less than 1")
+
+
+@record
+class TeacherConfig:
+    """A larger model that is learnt from beside the data (Hinton 2015)."""
+
+    source: str
+    """What `clearhead.load` reads; of the same vocabulary or labels."""
+    temperature: float = 2.0
+    weight: float = 0.5
+    """Of the teacher's distribution; the rest is the data's."""
+
+
+@record
 class ObjectiveConfig:
     """What is learnt."""
 
@@ -132,6 +199,7 @@ class ObjectiveConfig:
     label_smoothing: float = 0.0
     head: str = ""
     """The head that is trained, by name, where the model has several."""
+    teacher: TeacherConfig | None = None
 
 
 @record
@@ -162,12 +230,42 @@ class DecoderConfig:
 
 
 @record
+class LoraConfig:
+    """Two thin matrices beside every one of these, which alone are trained, and added to it when the model is saved
+    (Hu 2021, LoRA).
+    """
+
+    rank: int = 8
+    alpha: float = 16.0
+    dropout: float = 0.0
+    targets: tuple[str, ...] = ("*.q_proj", "*.v_proj")
+    """Addresses of projections, with * for anything."""
+
+
+@record
+class StartConfig:
+    """A model that goes on from a checkpoint's weights, with its tokenizer."""
+
+    source: str
+    """What `clearhead.load` reads."""
+    architecture: str | None = None
+    """The published class to build; null is the checkpoint's own."""
+    new_head: bool = False
+    """A head that the checkpoint lacks starts from random weights."""
+    n_kv_heads: int | None = None
+    """Make so many key-value heads of the model's, each the mean of a group (Ainslie 2023)."""
+    train: tuple[str, ...] = ("*",)
+    """Addresses of the weights that move, with * for anything; the others stay as they are."""
+    lora: LoraConfig | None = None
+
+
+@record
 class TrainConfig:
     """A whole run."""
 
-    model: ModelConfig | DecoderConfig
+    model: ModelConfig | DecoderConfig | StartConfig
     objective: ObjectiveConfig = ObjectiveConfig()
-    data: DataConfig
+    data: DataConfig | PicturesConfig | SoundsConfig
     batch: BatchConfig = BatchConfig()
     optim: OptimConfig = OptimConfig()
     schedule: ScheduleConfig = ScheduleConfig()

@@ -12,15 +12,14 @@ from types import FrameType, TracebackType
 from typing import Any, Self
 
 from clearhead.errors import ClearheadError
-from clearhead.families import family_of
-from clearhead.model.build import build
 from clearhead.model.transformer import Transformer
 from clearhead.training import checkpoint
-from clearhead.training.config import TrainConfig
+from clearhead.training.config import StartConfig, TrainConfig
+from clearhead.training.models import start_model
 from clearhead.training.objectives import from_config
-from clearhead.training.prepare import Prepared, model_config, prepare
+from clearhead.training.prepare import prepare
+from clearhead.training.prepared import Prepared
 from clearhead.training.recipes import recipe as recipe_named
-from clearhead.training.report import report_on
 from clearhead.training.settings import change, differences, plain, refuse
 from clearhead.training.trainer import NotFiniteError, Step, Trainer
 from clearhead.training.watch import Watch
@@ -80,12 +79,8 @@ def train(
     notes = [f"going on from {found[-1][1]}", *check_same(config, state, found[-1][1])] if state is not None else []
     prepared = prepare(config, folder, quiet=quiet)
     checkpoint.seed_everything(config.run.seed)
-    made = model_config(config, prepared.tokenizer)
-    prepared.batches.check(made)
-    # It must have words for all of the config: better known now than at the first checkpoint.
-    family_of({"model_type": config.model.family}, "model.family").write(made, {})
-    model = build(made)
-    model.tokenizer = prepared.tokenizer
+    model = start_model(config, prepared.tokenizer)
+    prepared.batches.check(model.config)
     trainer = Trainer(config, model, from_config(config.objective), prepared.batches)
     since = _go_on(trainer, found[-1][1], state) if state is not None else []
     checkpoint.tidy(folder, config.every.keep)
@@ -145,7 +140,8 @@ def save(trainer: Trainer, folder: Path, since: list[Step] | None = None) -> Pat
         "data": plain(trainer.batches.describe()),
         "since": [asdict(step) for step in since or []],
     }
-    newest = checkpoint.write(folder, trainer.number, trainer.model, config.model.family, state)
+    family = None if isinstance(config.model, StartConfig) else config.model.family
+    newest = checkpoint.write(folder, trainer.number, trainer.model, family, state)
     checkpoint.tidy(folder, config.every.keep)
     return newest
 
@@ -177,8 +173,7 @@ def check_same(config: TrainConfig, state: dict[str, Any], folder: Path) -> list
 
 def _finish(trainer: Trainer, prepared: Prepared, folder: Path, watch: Watch, newest: Path | None) -> dict[str, Any]:
     """Measure the finished model, and write the report."""
-    texts = prepared.held_out() if trainer.config.objective.name == "next_token" else {}
-    report = {"steps": trainer.number, "checkpoint": str(newest), **report_on(trainer.model, texts)}
+    report = {"steps": trainer.number, "checkpoint": str(newest), **prepared.measure(trainer.model)}
     text = json.dumps({**report, "config": plain(trainer.config)}, indent=2) + "\n"
     try:
         (folder / REPORT).write_text(text, encoding="utf-8")

@@ -17,7 +17,7 @@ from clearhead.training import evaluate as module
 from clearhead.training.config import DecoderConfig
 from clearhead.training.data.tokenizers import TokenizerConfig, train_tokenizer
 from clearhead.training.evaluate import _pieces, evaluate
-from clearhead.training.prepare import decoder
+from clearhead.training.models import decoder
 from clearhead.training.report import xz_bits_per_byte
 
 SIZES = DecoderConfig(family="llama", d_model=16, n_layers=2, n_heads=2, n_kv_heads=1, d_ff=24)

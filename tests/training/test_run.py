@@ -185,7 +185,7 @@ def test_a_bar_is_drawn_for_a_person(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_a_run_does_not_write_among_its_texts(tmp_path: Path) -> None:
     written(tmp_path / "texts", "t.txt", ["the cat"] * 40)
     data = DataConfig(corpus=Corpus(path=str(tmp_path / "texts")), tokenizer="bytes")
-    with pytest.raises(ClearheadError, match="lies in the folder of the texts"):
+    with pytest.raises(ClearheadError, match="lies in the folder of the data"):
         train(short(data=data), out=tmp_path / "texts" / "run", quiet=True)
     assert [path.name for path in (tmp_path / "texts").iterdir()] == ["t.txt"]
 

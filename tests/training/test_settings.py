@@ -11,7 +11,7 @@ import pytest
 from clearhead.config import LinearScaling, RotaryConfig
 from clearhead.errors import UsageError
 from clearhead.training.config import ModelConfig, TrainConfig
-from clearhead.training.prepare import decoder
+from clearhead.training.models import decoder
 from clearhead.training.recipes import RECIPES, recipe
 from clearhead.training.settings import change, differences, leaves, plain, show
 from tests.training.samples import VOCAB, tiny

@@ -72,6 +72,10 @@ class Batches(Protocol):
         """Everything held out, once, in order."""
         ...
 
+    def check(self, config: TransformerConfig) -> None:
+        """Refuse a model that has no room for what is read."""
+        ...
+
 
 def split(batch: Batch, micro_rows: int) -> list[Batch]:
     """The rows of a batch in batches of at most `micro_rows`."""

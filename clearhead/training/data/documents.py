@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from clearhead.errors import ClearheadError, UsageError
+from clearhead.training.corpora import located
 
 if TYPE_CHECKING:
     import numpy as np
@@ -42,7 +43,8 @@ class Corpus:
     """Where documents are, and what is read of them."""
 
     path: str
-    """A file, a folder, or `hub:owner/name` (`hub:owner/name:config`) for a data set of the Hub."""
+    """A file, a folder, `hub:owner/name` (`hub:owner/name:config`) for a data set of the Hub, or `corpus:` and the name
+    of one that is made here (see `clearhead.training.corpora`)."""
     pattern: str = "*"
     """In a folder, which files, by their path in it: "*.py", "letters/*". Hidden ones are passed over."""
     format: Format = "auto"
@@ -102,7 +104,7 @@ def find(corpus: Corpus) -> tuple[Source, ...]:
     """
     if corpus.path.startswith(HUB):
         return (Source(path=corpus.path, name=corpus.path, format="hub", size=0),)
-    root = Path(corpus.path).expanduser()
+    root = located(corpus.path)
     if root.is_dir():
         names = sorted(name for name in _walk(root, corpus) if _wanted(corpus, name))
         if not names:

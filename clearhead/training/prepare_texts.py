@@ -1,0 +1,100 @@
+"""The data of a run on texts: a tokenizer, token ids, batches, and what is measured in the end."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from clearhead.inputs.tokenizer import Tokenizer
+from clearhead.model.transformer import Transformer
+from clearhead.training import checkpoint
+from clearhead.training.config import DataConfig, TrainConfig
+from clearhead.training.data.batches import RowBatches, label_batches, masked_batches, next_token_batches, pair_batches
+from clearhead.training.data.documents import Corpus, Document, documents, find, fingerprints, hash_of
+from clearhead.training.data.shards import TokenStore, tokenise, write_atomically
+from clearhead.training.data.tokenizers import TokenizerConfig, train_tokenizer
+from clearhead.training.models import start_tokenizer
+from clearhead.training.prepared import Prepared
+from clearhead.training.report import report_on
+from clearhead.training.settings import plain
+
+
+def prepare_texts(config: TrainConfig, data: DataConfig, folder: Path, *, quiet: bool = False) -> Prepared:
+    """Train the tokenizer and make the token ids, or find them made in `folder`."""
+    tokenizer = start_tokenizer(config.model) or tokenizer_for(data, folder, quiet=quiet)
+    store = tokenise(data.corpus, tokenizer, folder, progress=False if quiet else None)
+
+    def measure(model: Transformer) -> dict[str, Any]:
+        return report_on(model, held_out_texts(data)) if config.objective.name == "next_token" else {}
+
+    return Prepared(make_batches(config, data, store, tokenizer), measure, tokenizer)
+
+
+def tokenizer_for(data: DataConfig, folder: Path, *, quiet: bool = False) -> Tokenizer:
+    """The tokenizer of the texts that are not held out: trained once, and from then on read from `folder`."""
+    hashes = fingerprints(data.corpus, find(data.corpus), {})
+    about = {**plain(data), "corpus": [*data.corpus.columns]}
+    inside = folder / f"tokenizer-{hash_of([sorted((name, one[-1]) for name, one in hashes.items()), about])[:16]}"
+    if not inside.is_dir():
+        if not quiet:
+            print(f"training a tokenizer ({data.tokenizer}, {data.vocab_size:,} ids)", file=sys.stderr, flush=True)
+        texts = (text for _, document in _learnt(data) for text in document.texts)
+        made = train_tokenizer(texts, TokenizerConfig(kind=data.tokenizer, size=data.vocab_size))
+        with checkpoint.replacing(inside) as temporary:
+            temporary.mkdir()
+            for name, content in made.files().items():
+                write_atomically(temporary / name, content)
+    return Tokenizer.from_folder(inside)
+
+
+def _learnt(data: DataConfig) -> Iterator[tuple[str, Document]]:
+    """The texts that are learnt from: all, where there are too few to hold some out, and the end of each is."""
+    found = documents(data.corpus, held_out=False, share=data.held_out, seed=data.seed)
+    first = next(found, None)
+    return chain([first], found) if first is not None else documents(data.corpus)
+
+
+def held_out_texts(data: DataConfig) -> dict[str, str]:
+    """The texts that are never learnt from, whole."""
+    found = {f"{name}:{one.item}" if one.item else name: one.text for name, one in _held_out(data)}
+    learnt_whole = next(documents(data.corpus, held_out=False, share=data.held_out, seed=data.seed), None) is not None
+    return found if learnt_whole else {}
+
+
+def _held_out(data: DataConfig) -> Iterator[tuple[str, Document]]:
+    return documents(data.corpus, held_out=True, share=data.held_out, seed=data.seed)
+
+
+def held_out_of(folder: str | Path) -> dict[str, str] | None:
+    """The texts that were held out in the run that wrote a checkpoint; None where `folder` is none."""
+    path = Path(folder).expanduser()
+    if not (path / checkpoint.STATE).is_file():
+        return None
+    said = checkpoint.read_state(path)["config"]["data"]
+    corpus: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in said["corpus"].items()
+    }
+    return held_out_texts(DataConfig(**{**said, "corpus": Corpus(**corpus)}))
+
+
+def make_batches(config: TrainConfig, data: DataConfig, store: TokenStore, tokenizer: Tokenizer) -> RowBatches:
+    """The batches that an objective learns from."""
+    batch = config.batch
+    how: dict[str, Any] = {
+        "rows": batch.rows,
+        "length": batch.length,
+        "held_out": data.held_out,
+        "seed": data.seed,
+    }
+    match config.objective.name:
+        case "next_token":
+            return next_token_batches(store, tokenizer, pack=batch.pack, **how)
+        case "masked_tokens":
+            return masked_batches(store, tokenizer, pack=batch.pack, **how)
+        case "source_to_target":
+            return pair_batches(store, tokenizer, **how)
+        case name:
+            return label_batches(store, tokenizer, values=name == "regress", **how)
