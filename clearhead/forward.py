@@ -7,7 +7,7 @@ was asked for. What several layers need alike, such as a mask or a rotary table,
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import torch
@@ -19,6 +19,9 @@ from clearhead.state import State
 from clearhead.taps import Taps
 
 T = TypeVar("T")
+
+RELATIVE = "relative"
+"""Under this the stack puts its table of relative positions into the pass, before its first layer."""
 
 
 @dataclass(frozen=True)
@@ -80,12 +83,26 @@ class Pass:
             whole = mask if self.mask is None else mask & self.mask
             return BoundMask(whole, self.positions, keys, self.device)
 
-        # `keys` is kept by the bound mask, so its id is not used again while this pass lives.
-        return self.once(("mask", mask, id(keys)), bind)
+        # `keys` is kept by the bound mask, so its id is not used again while this pass lives. This pass's own have no
+        # need of one, which would be another in every pass: compiled code would be compiled anew for each.
+        return self.once(("mask", mask, None if keys is self.positions else id(keys)), bind)
 
     def source_mask(self, keys: Positions) -> BoundMask:
         """Every token sees the whole source: its padding excepted."""
-        return self.once(("source mask", id(keys)), lambda: BoundMask(Everything(), self.positions, keys, self.device))
+        own = self.source is not None and keys is self.source.positions
+        key = ("source mask", None if own else id(keys))
+        return self.once(key, lambda: BoundMask(Everything(), self.positions, keys, self.device))
+
+    def alone(self) -> Pass:
+        """This pass for one layer that shares nothing with the others, so that it may be compiled by itself, or run
+        twice and do the same both times. Only what the stack gave to all is there.
+        """
+        positions = self.positions.anew()
+        places = replace(self.places, positions=self.places.positions.anew())
+        source = None if self.source is None else replace(self.source, positions=self.source.positions.anew())
+        p = replace(self, positions=positions, places=places, source=source)
+        p._kept = {key: value for key, value in self._kept.items() if key == RELATIVE}
+        return p
 
     def tap(self, path: str, name: str, value: Tensor) -> Tensor:
         """Offer a value to whoever looks."""

@@ -55,6 +55,8 @@ class Checkpoint(ABC):
         self.tensors = dict(tensors)
         self.generation_config: dict[str, Any] | None = None
         self.sidecar_files: dict[str, Path] = {}
+        self.usual: torch.dtype | None = None
+        """What the weights are read as, unless something else is asked for; None is what most of them are stored as."""
 
     def read_into(self, name: str, target: Tensor, *, check_finite: bool = True) -> None:
         """Copy a tensor into `target`, which has its shape and any dtype, strides and device.

@@ -86,13 +86,16 @@ class PickleFolder(Checkpoint):
         self._ranges.clear()
 
 
-def open_folder(folder: Path) -> Checkpoint:
-    """Open a folder in the Hub's layout. Reads headers only. Raises ClearheadError."""
+def open_folder(folder: Path, weights: Path | None = None) -> Checkpoint:
+    """Open a folder in the Hub's layout. Reads headers only. Raises ClearheadError.
+
+    weights: a .safetensors file that takes the place of the folder's own.
+    """
     config_path = folder / "config.json"
     if not config_path.exists():
         raise ClearheadError(f"{folder} has no config.json, so it is no model{what_else(folder)}")
     config = read_json(config_path)
-    checkpoint = _unpacking(_open_weights(folder, config))
+    checkpoint = _unpacking(_open_weights(folder, config, weights))
     generation = folder / "generation_config.json"
     checkpoint.generation_config = read_json(generation) if generation.exists() else None
     checkpoint.sidecar_files = sidecar_files(folder)
@@ -134,9 +137,9 @@ def is_weights(name: str) -> bool:
     return name.endswith((".safetensors", ".bin", ".gguf", ".index.json", ".pt", ".pth", ".ckpt", ".h5", ".msgpack"))
 
 
-def _open_weights(folder: Path, config: dict[str, Any]) -> Checkpoint:
-    if (folder / SINGLE).exists():
-        return SafetensorsFolder(folder, config, [SafetensorsFile(folder / SINGLE)])
+def _open_weights(folder: Path, config: dict[str, Any], weights: Path | None) -> Checkpoint:
+    if weights is not None or (folder / SINGLE).exists():
+        return SafetensorsFolder(folder, config, [SafetensorsFile(weights or folder / SINGLE)])
     if (folder / INDEX).exists():
         return _open_shards(folder, config)
     if (folder / PICKLE).exists():

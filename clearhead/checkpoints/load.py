@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,8 @@ class Origin:
     sidecar_files: dict[str, Path] = field(default_factory=dict)
     unused: tuple[str, ...] = ()
     """Tensors that the checkpoint has for heads that this model was not asked to have."""
+    new: tuple[str, ...] = ()
+    """Parameters that the checkpoint lacks, which began as random numbers."""
 
 
 @dataclass(frozen=True)
@@ -55,9 +57,10 @@ def blueprint(
     *,
     architecture: str | None = None,
     new_head: bool = False,
+    labels: Sequence[str] = (),
     rope: Scaling | Mapping[str, Any] | None = None,
 ) -> Blueprint:
-    """Work out the model that a checkpoint holds, without reading its weights.
+    """Work out the model that a checkpoint holds, without reading its weights. As in `load`.
 
     Raises:
         ClearheadError: the config or the names and shapes of the weights are not those of a known family.
@@ -71,6 +74,7 @@ def blueprint(
         layout = gguf.weights
     else:
         raw = checkpoint.config if architecture is None else {**checkpoint.config, "architectures": [architecture]}
+        raw = {**raw, **_named(labels)}
         config_file = str(Path(checkpoint.where) / "config.json")
         family = family_of(raw, config_file)
         if family.told is not None and not new_head:
@@ -82,6 +86,9 @@ def blueprint(
     with torch.device("meta"):
         model = build(config)
     parameters = {name: tuple(p.shape) for name, p in model.named_parameters()}
+    if labels:
+        others = {file for m in expand(layout, parameters, config) if _of_labels(m.parameters) for file in m.files}
+        shapes = {name: shape for name, shape in shapes.items() if layout.spelled_today(name) not in others}
     wanted = plan(layout, parameters, shapes, config, checkpoint.where, new_head)
     for info in (checkpoint.tensors[file] for match in wanted.matches for file in match.files):
         if isinstance(info.dtype, torch.dtype) and info.dtype not in DTYPES.values():
@@ -89,7 +96,8 @@ def blueprint(
                 f"{info.file}: {info.name!r} is stored as {str(info.dtype).removeprefix('torch.')}; weights are read "
                 f"from {', '.join(DTYPES)}, and quantised ones from GGUF"
             )
-    origin = Origin(family, raw, checkpoint.where, dict(checkpoint.sidecar_files), tuple(wanted.unused))
+    files, unused, new = dict(checkpoint.sidecar_files), tuple(wanted.unused), tuple(wanted.new)
+    origin = Origin(family, raw, checkpoint.where, files, unused, new)
     return Blueprint(model, wanted, origin)
 
 
@@ -102,18 +110,22 @@ def load(
     token: str | None = None,
     architecture: str | None = None,
     new_head: bool = False,
+    labels: Sequence[str] = (),
     rope: Scaling | Mapping[str, Any] | None = None,
 ) -> Transformer:
-    """Load a model: a folder in the Hub's layout, a .gguf file, a Hub id, or the name of a model a package ships.
+    """Load a model: a folder in the Hub's layout, a .gguf file, a Hub id, or the name of a model that this
+    package or another ships (`clear-2l@0003` is a snapshot along the training of one).
 
     Args:
         source: where it is.
-        dtype: of the weights; None keeps the checkpoint's (float32 for quantised files, bfloat16 for MXFP4 ones).
+        dtype: of the weights; None keeps the checkpoint's (float32 for quantised files and for this package's own
+            models, bfloat16 for MXFP4 files).
         device: where the weights go.
         revision: branch, tag or commit, for a Hub id.
         token: access token, for a Hub id.
         architecture: the published class to build, such as BertForSequenceClassification; None is the config's own.
         new_head: a head that the checkpoint lacks is drawn at random, to be trained; otherwise it is refused.
+        labels: names of labels, for a new head of them. One that the checkpoint has is of others, and not read.
         rope: another scaling of rotary positions, for texts longer than the model was trained on: a record such as
             YarnScaling, or a mapping in the words of published configs, {"rope_type": "yarn", "factor": 4.0}.
 
@@ -122,13 +134,43 @@ def load(
     """
     wanted = _dtype(dtype)
     with open_checkpoint(source, revision=revision, token=token) as checkpoint:
-        made = blueprint(checkpoint, architecture=architecture, new_head=new_head, rope=rope)
+        made = blueprint(checkpoint, architecture=architecture, new_head=new_head, labels=labels, rope=rope)
         model, origin = made.model, made.origin
         tokenizer = _tokenizer(checkpoint, model)
-        _fill(model, made.plan, checkpoint, wanted or _stored_dtype(checkpoint), torch.device(device))
+        kind = wanted or checkpoint.usual or _stored_dtype(checkpoint)
+        _fill(model, made.plan, checkpoint, kind, torch.device(device))
     model.tokenizer = tokenizer
     model.origin = origin
     return model.eval()
+
+
+def load_tokenizer(source: str | Path, *, architecture: str | None = None) -> Tokenizer | None:
+    """The tokenizer that `load` would give a model, and none of its weights.
+
+    Raises:
+        ClearheadError: the model reads tokens, and no tokenizer came with it.
+    """
+    with open_checkpoint(source) as checkpoint:
+        model = blueprint(checkpoint, architecture=architecture, new_head=True).model
+        tokenizer = _tokenizer(checkpoint, model)
+        if tokenizer is None and model.takes_tokens:
+            raise ClearheadError(
+                f"{checkpoint.where} has no tokenizer, so there is no knowing what its token ids stand for; put the "
+                "files that came with the model (tokenizer.json) beside its weights"
+            )
+        return tokenizer
+
+
+def _named(labels: Sequence[str]) -> dict[str, Any]:
+    """What a config says of labels with these names."""
+    if not labels:
+        return {}
+    names = dict(enumerate(labels))
+    return {"id2label": {str(i): name for i, name in names.items()}, "label2id": {n: i for i, n in names.items()}}
+
+
+def _of_labels(parameters: Sequence[str]) -> bool:
+    return parameters[0].startswith("labels.")
 
 
 def _rescaled(
@@ -142,13 +184,22 @@ def _rescaled(
     return with_rope(config, scaling_from(rope, context, raw.get("original_max_position_embeddings")))
 
 
-def save(model: Transformer, folder: str | Path, *, family: str | None = None) -> None:
+def save(
+    model: Transformer,
+    folder: str | Path,
+    *,
+    family: str | None = None,
+    labels: Sequence[str] = (),
+    files: Mapping[str, bytes] | None = None,
+) -> None:
     """Write a model as the Hub lays it out: config.json, model.safetensors, and the tokenizer's files as they were.
 
     Args:
         model: what to save.
         folder: where; made if missing, and never left half-written.
         family: the published architecture to write it as, for a model that was not loaded.
+        labels: what the labels of its head are called, in order.
+        files: what else stands beside the weights, by name: preprocessor_config.json.
 
     Raises:
         ClearheadError: the family is not known, or does not have a place for one of the model's parameters.
@@ -161,10 +212,10 @@ def save(model: Transformer, folder: str | Path, *, family: str | None = None) -
         raise ClearheadError(f"this model was not loaded from anywhere; say save(..., family=...) with one of {known}")
     config = origin.family.write(model.config, origin.raw_config)
     config.pop("torch_dtype", None)
-    config["dtype"] = str(model.dtype).removeprefix("torch.")
+    config |= {"dtype": str(model.dtype).removeprefix("torch."), **_named(labels)}
     # A tokenizer that came from a folder is carried along as its files; one from elsewhere writes its own.
-    files = origin.sidecar_files or (model.tokenizer.files() if model.tokenizer is not None else {})
-    write_checkpoint(folder, config, _file_tensors(model, origin.family), files)
+    carried = origin.sidecar_files or (model.tokenizer.files() if model.tokenizer is not None else {})
+    write_checkpoint(folder, config, _file_tensors(model, origin.family), {**carried, **(files or {})})
 
 
 def _file_tensors(model: Transformer, family: Family) -> Iterator[tuple[str, Tensor]]:

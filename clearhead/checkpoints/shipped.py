@@ -1,4 +1,4 @@
-"""Models that Python packages ship, by a short name. The package is an optional dependency of clearhead."""
+"""Models that come with Python packages, by a short name: this package's own, and those of optional dependencies."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from clearhead.checkpoints.checkpoint import Checkpoint
 from clearhead.checkpoints.folder import open_folder
 from clearhead.checkpoints.gguf_checkpoint import GGUFCheckpoint
 from clearhead.checkpoints.mapped import LFS_POINTER, refuse_lfs_pointer
+from clearhead.checkpoints.own import is_own, open_own, own_names
 from clearhead.errors import ClearheadError
 
 
@@ -37,8 +38,20 @@ SHIPPED = {
 }
 
 
+def shipped_names() -> list[str]:
+    """All models that can be asked for by a short name."""
+    return [*own_names(), *SHIPPED]
+
+
+def is_shipped(name: str) -> bool:
+    """Whether a name is one of a shipped model, or of a snapshot of one."""
+    return name in SHIPPED or is_own(name)
+
+
 def open_shipped(name: str) -> Checkpoint:
     """Open a shipped model. Raises ClearheadError when its package is not installed, or is not complete."""
+    if name not in SHIPPED:
+        return open_own(name)
     shipped = SHIPPED[name]
     if shipped.folder is None:
         return GGUFCheckpoint(shipped_file(name))

@@ -12,7 +12,7 @@ from clearhead.checkpoints.gguf_checkpoint import GGUFCheckpoint
 from clearhead.checkpoints.gguf_header import MAGIC
 from clearhead.checkpoints.hub import hub_path, is_hub_id
 from clearhead.checkpoints.mapped import LFS_POINTER, refuse_lfs_pointer
-from clearhead.checkpoints.shipped import SHIPPED, open_shipped
+from clearhead.checkpoints.shipped import is_shipped, open_shipped, shipped_names
 from clearhead.errors import ClearheadError, UsageError
 
 
@@ -25,11 +25,11 @@ def open_checkpoint(source: str | Path, revision: str | None = None, token: str 
     if not text.strip():
         raise ClearheadError("the source is empty. Give a folder, a .gguf file, a Hub id, or one of: " + _names())
     path = Path(text).expanduser()
-    if revision is not None and (path.exists() or text in SHIPPED):
+    if revision is not None and (path.exists() or is_shipped(text)):
         raise UsageError(f"a revision ({revision}) can only be given with a Hub id, and {text} is on this machine")
     if path.exists():
         return _open_path(path)
-    if text in SHIPPED:
+    if is_shipped(text):
         return open_shipped(text)
     if isinstance(source, Path) or not is_hub_id(text):
         raise ClearheadError(f"there is no file or folder {text}{_nearest(path) or '.'}")
@@ -59,12 +59,12 @@ def _open_path(path: Path) -> Checkpoint:
 
 
 def _names() -> str:
-    return ", ".join(SHIPPED)
+    return ", ".join(shipped_names())
 
 
 def _nearest(path: Path) -> str:
     """The shipped names, and the files and folders beside a path, that are spelled most like it."""
-    names = {name: name for name in SHIPPED}
+    names = {name: name for name in shipped_names()}
     try:
         for other in path.parent.iterdir():
             if other.is_dir() or other.suffix == ".gguf":

@@ -53,7 +53,7 @@ def read_lines(name: str) -> list[str]:
 
 
 @contextmanager
-def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
+def progress(what: str, total: float) -> Iterator[Callable[[float], None]]:
     """A bar on standard error, when a person is watching; what it gives is told how many more are done."""
     if not sys.stderr.isatty():
         yield lambda done: None

@@ -1,16 +1,18 @@
-"""`clearhead evaluate SOURCE [FILE...]`: how well a model predicts texts."""
+"""`clearhead evaluate SOURCE [FILE...]`: how well a model does on data."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import Positional, arg
 
-from clearhead.cli.options import Loading, OptionalInt, Source
+from clearhead.cli.options import Loading, OptionalInt, OptionalText, Source
 from clearhead.errors import UsageError
 
 if TYPE_CHECKING:
+    from clearhead.training.measures.texts import TextScores
+
     Files = tuple[str, ...]
 else:
     # Of a plain tuple, the words are texts (see cli.options).
@@ -22,31 +24,58 @@ class Options:
     source: Source
     """A folder, a .gguf file, a name on the Hub, or a shipped model."""
     files: Files = ()
-    """Text files, each a text by itself. Without any, the texts that were held out when the model was trained, for a
-    checkpoint of `clearhead train`."""
+    """Text files, each a text by itself; or tables (.tsv, .csv, .jsonl, .parquet), with --columns or --label. Without
+    any, what was held out when the model was trained, for a checkpoint of `clearhead train`."""
+    columns: OptionalText = None
+    """The columns of the files: one of texts, or a source and a target with a comma between: --columns en,de."""
+    label: OptionalText = None
+    """The column that says what a text is."""
     window: OptionalInt = None
-    """How many tokens are read at a time; the length the model was made for when not given."""
+    """How many tokens of a text are read at a time; the length the model was made for when not given."""
     stride: OptionalInt = None
     """How far windows move on: every token but a text's first has at least window - stride before it. Half of the
     window when not given."""
+    n_beams: int = 1
+    """Of pairs: look for the best target among so many; 1 takes the likeliest token each time."""
     loading: Loading
     json: bool = False
     """Print the numbers as JSON, with those of every file."""
 
 
 def run(options: Options) -> None:
+    columns = tuple(name.strip() for name in (options.columns or "").split(",") if name.strip())
+    if not options.files and (columns or options.label is not None):
+        raise UsageError("--columns and --label are of files; name some after the model")
+    if options.n_beams < 1:
+        raise UsageError(f"--n-beams is {options.n_beams}; it must be 1 or more")
     from clearhead.cli import console
 
     model = console.load(options.source, options.loading)
-    from clearhead.training.evaluate import evaluate, read_texts
-    from clearhead.training.prepare_texts import held_out_of
+    from clearhead.training.evaluate import evaluate, evaluate_run
 
-    texts = dict(read_texts(options.files)) if options.files else held_out_of(options.source)
-    if texts is None:
-        raise UsageError(f"{options.source} is no checkpoint of a run here, so name files to evaluate on after it")
-    with console.progress(f"{len(texts)} texts", sum(len(text.encode()) for text in texts.values())) as told:
-        found = evaluate(model, texts, window=options.window, stride=options.stride, progress=told)
+    how: dict[str, Any] = {"window": options.window, "stride": options.stride}
+    with console.progress("evaluating", 1) as told:
+        if options.files:
+            asked: dict[str, Any] = {"columns": columns, "label": options.label, "n_beams": options.n_beams}
+            found: Any = evaluate(model, options.files, **asked, **how, progress=told)
+        else:
+            found = evaluate_run(model, options.source, **how, progress=told)
+    if hasattr(found, "perplexity"):
+        _tell_texts(found, options.json)
+        return
+    numbers = found if isinstance(found, dict) else found.summary()
     if options.json:
+        console.print_json(numbers)
+        return
+    width = max(map(len, numbers)) + 2
+    for name, value in numbers.items():
+        print(name.replace("_", " ").ljust(width) + (f"{value:.4f}" if isinstance(value, float) else f"{value}"))
+
+
+def _tell_texts(found: TextScores, as_json: bool) -> None:
+    if as_json:
+        from clearhead.cli import console
+
         listed = [
             {"name": f.name, "n_bytes": f.n_bytes, "n_tokens": f.n_tokens, "bits_per_byte": f.bits_per_byte}
             for f in found.files

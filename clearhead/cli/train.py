@@ -9,6 +9,7 @@ import tyro
 from tyro.conf import Positional, arg
 
 from clearhead.cli.options import OptionalText
+from clearhead.training.recipes import listed
 
 if TYPE_CHECKING:
     Settings = tuple[str, ...]
@@ -18,8 +19,9 @@ else:
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    recipe: Annotated[Positional[str], arg(metavar="RECIPE", help_behavior_hint="")]
-    """What is trained: gpt_stdlib (a decoder of four million parameters on the source of Python's standard library)."""
+    recipe: Annotated[
+        Positional[str], arg(metavar="RECIPE", help=f"What is trained: {listed()}.", help_behavior_hint="")
+    ]
     settings: Settings = ()
     """Change a field of the recipe, as in --set optim.lr=1e-3; may be given several times."""
     show: bool = False

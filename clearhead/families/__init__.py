@@ -9,6 +9,7 @@ from typing import Any
 from clearhead.errors import ClearheadError
 from clearhead.families import (
     albert,
+    attention_only,
     bamba,
     bart,
     bert,
@@ -61,6 +62,7 @@ MODULES = (
     qwen3_moe,
     gpt_oss,
     deepseek_v3,
+    attention_only,
     bert,
     roberta,
     distilbert,

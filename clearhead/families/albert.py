@@ -11,7 +11,8 @@ from clearhead.families.bert import DEFAULTS
 from clearhead.families.common import ACTIVATION_NAMES, CLASSES, CLASSIFY, SPAN, TAG, a
 from clearhead.families.family import Family, Reader
 from clearhead.families.layouts import rows
-from clearhead.families.weights import Config, Layout, Numbers
+from clearhead.families.row_ops import Config
+from clearhead.families.weights import Layout, Numbers
 
 OWN = {
     "vocab_size": 30000,

@@ -16,7 +16,8 @@ from clearhead.config import (
 from clearhead.families.fairseq import IGNORES, NORM, Part, read_blocks, read_start, stack_rows, write_stacks
 from clearhead.families.family import Family, Reader
 from clearhead.families.layouts import TIED, rows
-from clearhead.families.weights import Layout, Leading, Row
+from clearhead.families.row_ops import Leading
+from clearhead.families.weights import Layout, Row
 
 WRITER, BARE = "BartForConditionalGeneration", "BartModel"
 OFFSET = 2

@@ -29,7 +29,8 @@ from clearhead.families.common import ACTIVATION_NAMES, a, published_activation,
 from clearhead.families.family import CARRIED, Family, Reader
 from clearhead.families.layouts import rows
 from clearhead.families.pictures import read_patches, write_patches
-from clearhead.families.weights import Layout, Row, Stack
+from clearhead.families.row_ops import Stack
+from clearhead.families.weights import Layout, Row
 
 OLD_EOS = 2  # What older configs say whatever the tokenizer does; then the end is the highest id of a text.
 # Each tower says its own width of the common space too, which nobody reads.

@@ -112,7 +112,8 @@ def write_decoder(
 ) -> dict[str, Any]:
     """What all of them write, from the first block."""
     stack, block = config.stack, config.stack.blocks[0]
-    attention, feed_forward = a(AttentionConfig, block.mixer.op), a(SublayerConfig, block.ffn).op
+    attention = a(AttentionConfig, block.mixer.op)
+    feed_forward = None if block.ffn is None else block.ffn.op
     norm, positions = block.mixer.pre or block.mixer.out, attention.positions
     own_width = {"head_dim": attention.d_head} if attention.d_head * attention.n_heads != config.d_model else {}
     return {

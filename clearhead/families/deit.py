@@ -10,7 +10,8 @@ from clearhead.families.encoders import pool_or_not
 from clearhead.families.family import Family, Reader
 from clearhead.families.layouts import rows
 from clearhead.families.pictures import encoder_rows, read_bare, read_encoder, write_bare, write_encoder
-from clearhead.families.weights import Joined, Layout, Row
+from clearhead.families.row_ops import Joined
+from clearhead.families.weights import Layout, Row
 
 WITH_TEACHER, CLASSIFIER, BARE = "DeiTForImageClassificationWithTeacher", "DeiTForImageClassification", "DeiTModel"
 OWN, TAUGHT = "cls", "distillation"

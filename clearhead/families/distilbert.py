@@ -36,7 +36,8 @@ from clearhead.families.common import (
 )
 from clearhead.families.family import Family, Reader
 from clearhead.families.layouts import rows
-from clearhead.families.weights import Layout, Row, Tied
+from clearhead.families.row_ops import Tied
+from clearhead.families.weights import Layout, Row
 
 NORM = NormConfig(kind="layer", eps=1e-12, bias=True)
 

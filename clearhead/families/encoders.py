@@ -46,7 +46,8 @@ from clearhead.families.common import (
 )
 from clearhead.families.family import Reader
 from clearhead.families.layouts import rows
-from clearhead.families.weights import Row, Tied
+from clearhead.families.row_ops import Tied
+from clearhead.families.weights import Row
 
 TAGS, NEXT = "tags", "next"
 """Our names for scores of a label for every token, and of whether a second text follows the first."""

@@ -26,8 +26,9 @@ from clearhead.families.bert import DEFAULTS
 from clearhead.families.common import a
 from clearhead.families.family import Family, Reader
 from clearhead.families.layouts import rows
+from clearhead.families.row_ops import Tied
 from clearhead.families.tables import inverse_frequencies
-from clearhead.families.weights import Layout, Row, Tied
+from clearhead.families.weights import Layout, Row
 
 ROTARY, ABSOLUTE = "rotary", "absolute"
 

@@ -33,7 +33,8 @@ from clearhead.families.common import (
 )
 from clearhead.families.family import GGUF, Family, GGUFFile, Reader
 from clearhead.families.layouts import BLOCK, GGUF_EMBEDDING, GGUF_PRE_NORMS, LABELS_BY_CLASS, QKV, TIED, fused, rows
-from clearhead.families.weights import Layout, Row, Transpose
+from clearhead.families.row_ops import Transpose
+from clearhead.families.weights import Layout, Row
 
 ARCHITECTURES = ("GPT2LMHeadModel", "GPT2Model", *(f"GPT2{task}" for task in (CLASSIFY, TAG, ANSWER)))
 

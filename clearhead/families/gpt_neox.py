@@ -26,7 +26,8 @@ from clearhead.families.decoders import (
 from clearhead.families.family import Family, Reader
 from clearhead.families.layouts import LABELS_BY_CLASS, QKV, TIED, fused, rows
 from clearhead.families.rope import read_rotary, write_rotary
-from clearhead.families.weights import Layout, PerHead, Row
+from clearhead.families.row_ops import PerHead
+from clearhead.families.weights import Layout, Row
 
 ARCHITECTURES = architectures("GPTNeoX", CLASSIFY, TAG, ANSWER)
 

@@ -33,7 +33,8 @@ from clearhead.families.decoders import (
 from clearhead.families.family import Family, Reader
 from clearhead.families.layouts import ATTENTION, EMBEDDING, ENDS, LAYER, PRE_NORMS, rows
 from clearhead.families.rope import read_rotary
-from clearhead.families.weights import Interleave, Layout, Row, Transpose
+from clearhead.families.row_ops import Interleave, Transpose
+from clearhead.families.weights import Layout, Row
 
 ARCHITECTURES = architectures("GptOss", CLASSIFY, TAG)
 YARN = {"rope_type": "yarn", "factor": 32.0, "original_max_position_embeddings": 4096, "truncate": False}

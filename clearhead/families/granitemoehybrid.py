@@ -23,6 +23,7 @@ from clearhead.families.decoders import architectures, read_attention, read_bias
 from clearhead.families.family import Family, Reader
 from clearhead.families.layouts import ATTENTION, EMBEDDING, ENDS, LAYER, PRE_NORMS, rows
 from clearhead.families.rope import read_rotary, write_rotary
+from clearhead.families.row_ops import Concat
 from clearhead.families.scans import (
     ATTENTION_KEYS,
     FULL,
@@ -36,7 +37,7 @@ from clearhead.families.scans import (
     write_hybrid,
     write_mamba2,
 )
-from clearhead.families.weights import Concat, Layout, Row
+from clearhead.families.weights import Layout, Row
 
 ARCHITECTURES = architectures("GraniteMoeHybrid")
 KINDS = {FULL: FULL, LINEAR: LINEAR, "attention": FULL, "mamba": LINEAR}

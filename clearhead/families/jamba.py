@@ -22,6 +22,7 @@ from clearhead.families.common import CLASSIFY, a, whole
 from clearhead.families.decoders import architectures, read_attention, read_decoder, read_feed_forward
 from clearhead.families.family import Family, Reader
 from clearhead.families.layouts import ATTENTION, EMBEDDING, LAYER, rows
+from clearhead.families.row_ops import Stack
 from clearhead.families.scans import (
     ATTENTION_KEYS,
     FULL,
@@ -35,7 +36,7 @@ from clearhead.families.scans import (
     scan_rows,
     write_hybrid,
 )
-from clearhead.families.weights import Layout, Row, Stack
+from clearhead.families.weights import Layout, Row
 
 ARCHITECTURES = architectures("Jamba", CLASSIFY)
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from clearhead.families.common import CLASSES, SPAN
 from clearhead.families.family import GGUFFile, Reader
-from clearhead.families.weights import Concat, Op, RopeOrder, Row, Same, Shift, Stack, Tied
+from clearhead.families.row_ops import Concat, Op, RopeOrder, Same, Shift, Stack, Tied
+from clearhead.families.weights import Row
 
 KINDS = ("weight", "bias")
 QKV = ("q_proj", "k_proj", "v_proj")

@@ -17,7 +17,8 @@ from clearhead.families.common import a
 from clearhead.families.fairseq import IGNORES, Part, read_blocks, read_start, stack_rows, write_stacks
 from clearhead.families.family import Family, Reader
 from clearhead.families.layouts import TIED
-from clearhead.families.weights import Layout, Leading, Row
+from clearhead.families.row_ops import Leading
+from clearhead.families.weights import Layout, Row
 
 TRANSLATOR, BARE = "MarianMTModel", "MarianModel"
 

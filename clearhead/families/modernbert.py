@@ -41,7 +41,8 @@ from clearhead.families.decoders import FULL, SLIDING, layer_types, read_layer_t
 from clearhead.families.family import Family, Reader
 from clearhead.families.layouts import QKV, fused, rows
 from clearhead.families.rope import rotary_from, write_rotary
-from clearhead.families.weights import Layout, Row, Tied
+from clearhead.families.row_ops import Tied
+from clearhead.families.weights import Layout, Row
 
 LABELLED = (CLASSIFY, TAG, ANSWER)
 

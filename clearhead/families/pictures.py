@@ -26,7 +26,8 @@ from clearhead.errors import ClearheadError
 from clearhead.families.common import ACTIVATION_NAMES, a, published_activation
 from clearhead.families.family import Reader
 from clearhead.families.layouts import rows
-from clearhead.families.weights import Leading, Row
+from clearhead.families.row_ops import Leading
+from clearhead.families.weights import Row
 
 
 def _two(r: Reader, name: str, default: int) -> tuple[int, int]:

@@ -116,7 +116,7 @@ def beginning(model: Transformer, advised: Mapping[str, Any], given: str | Seque
             raise ClearheadError("this model has no tokenizer, so it can't read decoder_prompt as text; give token ids")
         given = model.tokenizer.encode(given, bos=False, parse_special=True)
     if given is None:
-        given = _forced(advised)
+        given = forced(advised)
     if start is None and not given:
         raise ClearheadError(
             "the model does not say what its decoder starts from (decoder_start_token_id); give decoder_prompt"
@@ -125,7 +125,7 @@ def beginning(model: Transformer, advised: Mapping[str, Any], given: str | Seque
     return ids if start is None or start in ids else [start, *ids]
 
 
-def _forced(advised: Mapping[str, Any]) -> list[int]:
+def forced(advised: Mapping[str, Any]) -> list[int]:
     """The tokens forced at places 1, 2, ... of the decoder's text, up to the first that is left open."""
     forced = dict(advised.get("forced_decoder_ids") or ())
     ids: list[int] = []

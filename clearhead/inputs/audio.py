@@ -83,6 +83,23 @@ class AudioProcessor:
             raise ClearheadError(f"{where}: {odd}; a whole number above 0 is expected")
         return cls(**given)
 
+    def to_config(self) -> dict[str, Any]:
+        """What preprocessor_config.json says of it."""
+        said = {theirs: getattr(self, ours) for theirs, ours in READ.items()}
+        return {
+            "feature_extractor_type": "WhisperFeatureExtractor",
+            **said,
+            "n_samples": self.seconds * self.rate,
+            "nb_max_frames": self.n_frames,
+            **NEUTRAL,
+            "return_attention_mask": False,
+        }
+
+    @property
+    def n_frames(self) -> int:
+        """Of every spectrogram."""
+        return self.seconds * self.rate // self.hop
+
     @cached_property
     def filters(self) -> Float[Tensor, "M W"]:
         """The weight of each Fourier bin in each band."""

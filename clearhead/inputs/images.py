@@ -19,9 +19,10 @@ from clearhead.inputs.open_image import Picture, open_image
 from clearhead.inputs.tokenizer_folder import read_json
 
 Size = tuple[int, int]
-Three = tuple[float, float, float]
+Channels = tuple[float, ...]
+"""A number a channel: three of red, green and blue, or one of grey."""
 
-HALF: Three = (0.5, 0.5, 0.5)
+HALF: Channels = (0.5, 0.5, 0.5)
 # What keys that a file leaves out mean, by the name of the published class.
 PROCESSORS: dict[str, dict[str, Any]] = {
     "ViTImageProcessor": {"resample": Image.Resampling.BILINEAR, "size": 224, "image_mean": HALF, "image_std": HALF},
@@ -50,7 +51,7 @@ SILENT = frozenset(
     "image_processor_type feature_extractor_type processor_class do_convert_rgb use_fast default_to_square "
     "_valid_processor_keys".split()
 )
-"""Keys that change nothing here: pictures are always made RGB."""
+"""Keys that change nothing here: pictures are always made RGB, or grey where there is one mean."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,13 +74,15 @@ class Resize:
 
 @dataclass(frozen=True, kw_only=True)
 class ImageProcessor:
-    """Makes pictures into tensors. Each step may be missing; they go in this order."""
+    """Makes pictures into tensors, RGB, or grey where there is one mean. Each step may be missing; they go in this
+    order.
+    """
 
     resize: Resize | None = None
     crop: Size | None = None
     scale: float | None = 1 / 255
-    mean: Three | None = None
-    std: Three | None = None
+    mean: Channels | None = None
+    std: Channels | None = None
 
     @classmethod
     def from_folder(cls, folder: str | Path) -> ImageProcessor:
@@ -120,7 +123,12 @@ class ImageProcessor:
         if said.get("do_rescale", True):
             scale = float(said.get("rescale_factor", 1 / 255))
         if said.get("do_normalize", True):
-            mean, std = (_three(said[key], key, where) for key in ("image_mean", "image_std"))
+            mean, std = (_channels(said[key], key, where) for key in ("image_mean", "image_std"))
+            if len(mean) != len(std):
+                raise ClearheadError(
+                    f"{where}: image_mean is {said['image_mean']!r} and image_std {said['image_std']!r}; both need as "
+                    "many numbers"
+                )
         return cls(resize=resize, crop=crop, scale=scale, mean=mean, std=std)
 
     def __call__(self, pictures: Picture | Sequence[Picture]) -> Float[Tensor, "B C height width"]:
@@ -133,7 +141,7 @@ class ImageProcessor:
         several: list[Any] = list(pictures) if batch else [pictures]  # type: ignore[arg-type]
         if not several:
             raise ClearheadError("there are no pictures; give one at least")
-        ready = [self._prepare(open_image(picture)) for picture in several]
+        ready = [self.normalised(self.fitted(open_image(picture))) for picture in several]
         shapes = sorted({array.shape[1:] for array in ready})
         if len(shapes) > 1:
             raise ClearheadError(
@@ -142,19 +150,54 @@ class ImageProcessor:
             )
         return torch.from_numpy(np.stack(ready))
 
-    def _prepare(self, image: Image.Image) -> NDArray[np.float32]:
+    @property
+    def channels(self) -> int:
+        """3, or 1 for grey."""
+        return 3 if self.mean is None else len(self.mean)
+
+    @property
+    def size(self) -> Size | None:
+        """Height and width of what comes out; None where it follows the picture's."""
+        return self.crop or (self.resize.size if self.resize is not None else None)
+
+    def fitted(self, image: Image.Image) -> NDArray[np.uint8]:
+        """A picture in RGB of the right size and with the right channels, (height, width, C) in bytes."""
+        if self.channels == 1:
+            image = image.convert("L")
         if self.resize is not None:
             height, width = self.resize.target(image.height, image.width)
             image = image.resize((width, height), resample=Image.Resampling(self.resize.resample))
-        pixels_HWC: NDArray[Any] = np.asarray(image)
-        if self.crop is not None:
-            pixels_HWC = _center_crop(pixels_HWC, self.crop)
+        pixels_HWC = np.asarray(image).reshape(image.height, image.width, self.channels)
+        return pixels_HWC if self.crop is None else _center_crop(pixels_HWC, self.crop)
+
+    def normalised(self, pixels_HWC: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """What `fitted` gave as the model reads it, (C, height, width)."""
         # In doubles and then rounded, as published; what follows is in single precision.
         scaled = pixels_HWC.astype(np.float64) * (1.0 if self.scale is None else self.scale)
-        x_HWC: NDArray[Any] = scaled.astype(np.float32)
+        x_HWC = scaled.astype(np.float32)
         if self.mean is not None and self.std is not None:
             x_HWC = (x_HWC - np.array(self.mean, np.float32)) / np.array(self.std, np.float32)
         return np.ascontiguousarray(x_HWC.transpose(2, 0, 1))
+
+    def to_config(self) -> dict[str, Any]:
+        """The published config that `from_config` reads as this processor."""
+        config: dict[str, Any] = {
+            "image_processor_type": next(iter(PROCESSORS)),
+            "do_resize": self.resize is not None,
+            "do_center_crop": self.crop is not None,
+            "do_rescale": self.scale is not None,
+            "do_normalize": self.mean is not None,
+        }
+        if self.resize is not None:
+            named = None if self.resize.size is None else {"height": self.resize.size[0], "width": self.resize.size[1]}
+            config |= {"size": named or {"shortest_edge": self.resize.shortest}, "resample": int(self.resize.resample)}
+        if self.crop is not None:
+            config["crop_size"] = {"height": self.crop[0], "width": self.crop[1]}
+        if self.scale is not None:
+            config["rescale_factor"] = self.scale
+        if self.mean is not None and self.std is not None:
+            config |= {"image_mean": [*self.mean], "image_std": [*self.std]}
+        return config
 
 
 def _center_crop(pixels_HWC: NDArray[Any], size: Size) -> NDArray[Any]:
@@ -213,9 +256,11 @@ def _positive(value: Any, name: str, where: str) -> int:
     return value
 
 
-def _three(values: Any, name: str, where: str) -> Three:
-    """A number a channel, or one for all."""
+def _channels(values: Any, name: str, where: str) -> Channels:
+    """A number a channel. One that is in no list is for all three, as published."""
     values = [values] * 3 if isinstance(values, int | float) else list(values)
-    if len(values) != 3 or not all(isinstance(v, int | float) for v in values):
-        raise ClearheadError(f"{where}: {name} is {values!r}; three numbers are expected, for red, green and blue")
-    return float(values[0]), float(values[1]), float(values[2])
+    if len(values) not in (1, 3) or not all(isinstance(v, int | float) for v in values):
+        raise ClearheadError(
+            f"{where}: {name} is {values!r}; three numbers are expected, for red, green and blue, or one for grey"
+        )
+    return tuple(float(v) for v in values)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from clearhead import taps
 from clearhead.config import AttentionConfig, RelativeBiasConfig, StackConfig
 from clearhead.errors import ClearheadError
-from clearhead.forward import Inputs, Pass
+from clearhead.forward import RELATIVE, Inputs, Pass
 from clearhead.nn.block import Block
 from clearhead.nn.embedding import Embedding
 from clearhead.nn.norm import Norm
@@ -33,7 +33,7 @@ class Stack(nn.Module):
     def run(self, inputs: Inputs, p: Pass) -> Float[Tensor, "B T d"]:
         """Embed, pass through every block, norm."""
         if self.relative is not None:
-            p.once("relative", self.relative)
+            p.once(RELATIVE, self.relative)
         x_BTD = p.tap(self.path, "embed", self.embed(inputs, p))
         for block in self.layers:
             x_BTD = block(x_BTD, p)

@@ -19,6 +19,7 @@ from clearhead.config import (
 )
 from clearhead.errors import ClearheadError
 from clearhead.forward import Inputs, Pass, Places, Source, positions_from, restart
+from clearhead.layer_state import LayerState
 from clearhead.model.checks import check_ids, check_kind, check_rows, check_shape, check_tokens
 from clearhead.model.heads import LabelHead, Pool, TokenHead
 from clearhead.model.init import initialise
@@ -26,7 +27,7 @@ from clearhead.model.stack import Stack
 from clearhead.nn.linear import Linear
 from clearhead.nn.rotary import same_frequencies
 from clearhead.ops.masks import Mask, Positions, SameDocument
-from clearhead.state import LayerState, State
+from clearhead.state import State
 from clearhead.taps import Taps
 
 

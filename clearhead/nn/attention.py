@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from clearhead import taps
 from clearhead.config import AlibiConfig, AttentionConfig, MaskConfig, RelativeBiasConfig, RotaryConfig
-from clearhead.forward import Pass
+from clearhead.forward import RELATIVE, Pass
+from clearhead.layer_state import AttentionState, KVState, LayerState, WindowState
 from clearhead.nn.attend import Scoring, attend_seen
 from clearhead.nn.linear import Linear
 from clearhead.nn.norm import Norm
@@ -18,7 +19,6 @@ from clearhead.nn.rotary import rotary_tables
 from clearhead.ops.biases import Alibi, Bias, alibi_slopes
 from clearhead.ops.masks import Around, BoundMask, Causal, Everything, Mask, Window
 from clearhead.ops.positions import rotate
-from clearhead.state import AttentionState, KVState, LayerState, WindowState
 
 
 def mask_from(config: MaskConfig) -> Mask:
@@ -62,9 +62,9 @@ class Attention(nn.Module):
 
     def forward(self, x_BTD: Float[Tensor, "B T d"], p: Pass) -> Float[Tensor, "B T d"]:
         c = self.config
-        q_BHTK = p.tap(self.path, "q_raw", self._heads(self.q_proj(x_BTD), self.q_norm, c.n_heads))
-        k_BGTK = p.tap(self.path, "k_raw", self._heads(self.k_proj(x_BTD), self.k_norm, c.n_kv_heads))
-        v_BGTK = self._heads(self.v_proj(x_BTD), None, c.n_kv_heads)
+        q_BHTK = p.tap(self.path, "q_raw", self._heads(self.q_proj(x_BTD), self.q_norm))
+        k_BGTK = p.tap(self.path, "k_raw", self._heads(self.k_proj(x_BTD), self.k_norm))
+        v_BGTK = self._heads(self.v_proj(x_BTD), None)
         if isinstance(c.positions, RotaryConfig):
             cos, sin = rotary_tables(c.positions, c.d_head, p, x_BTD.dtype)
             q_BHTK = rotate(q_BHTK, cos, sin, c.positions.interleaved)
@@ -86,11 +86,15 @@ class Attention(nn.Module):
         out_BTD: Tensor = self.o_proj(z_BHTK.transpose(1, 2).flatten(2))
         return out_BTD
 
-    def _heads(self, y_BTE: Tensor, norm: Norm | None, n_heads: int) -> Tensor:
-        """Split a projection into heads, (B, T, heads * K) to (B, heads, T, K), normed before or after the split."""
-        if norm is not None and norm.weight.shape[0] == y_BTE.shape[-1] and n_heads > 1:
+    def _heads(self, y_BTE: Tensor, norm: Norm | None) -> Tensor:
+        """Split a projection into heads, (B, T, heads * K) to (B, heads, T, K), normed before or after the split.
+
+        They are as many as are here: in training, processes may share them.
+        """
+        d_head, qk_norm = self.config.d_head, self.config.qk_norm
+        if norm is not None and qk_norm is not None and qk_norm.over == "all_heads":
             y_BTE, norm = norm(y_BTE), None
-        y_BTHK: Tensor = y_BTE.view(*y_BTE.shape[:-1], n_heads, self.config.d_head)
+        y_BTHK: Tensor = y_BTE.view(*y_BTE.shape[:-1], y_BTE.shape[-1] // d_head, d_head)
         if norm is not None:
             y_BTHK = norm(y_BTHK)
         return y_BTHK.transpose(1, 2)
@@ -105,7 +109,7 @@ class Attention(nn.Module):
 
     def _bias(self, p: Pass) -> Bias | None:
         if isinstance(self.config.positions, RelativeBiasConfig):
-            return p.once("relative", _no_table)
+            return p.once(RELATIVE, _no_table)
         if not isinstance(self.config.positions, AlibiConfig):
             return None
         n_heads = self.config.n_heads

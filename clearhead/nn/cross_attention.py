@@ -9,9 +9,9 @@ from torch import Tensor
 
 from clearhead.errors import ClearheadError
 from clearhead.forward import Pass
+from clearhead.layer_state import CrossState, LayerState
 from clearhead.nn.attention import Attention
 from clearhead.ops.masks import Positions
-from clearhead.state import CrossState, LayerState
 
 
 class CrossAttention(Attention):
@@ -24,7 +24,7 @@ class CrossAttention(Attention):
         return CrossState()
 
     def forward(self, x_BTD: Float[Tensor, "B T d"], p: Pass) -> Float[Tensor, "B T d"]:
-        q_BHTK = self._heads(self.q_proj(x_BTD), self.q_norm, self.config.n_heads)
+        q_BHTK = self._heads(self.q_proj(x_BTD), self.q_norm)
         q_BHTK = p.tap(self.path, "q_raw", q_BHTK)
         k_BGSK, v_BGSK, keys = self._source(p)
         return self._mixed(q_BHTK, k_BGSK, v_BGSK, p.source_mask(keys), p)
@@ -33,9 +33,8 @@ class CrossAttention(Attention):
         """Keys, values and positions of the source."""
         memory = cast(CrossState, p.state.at(self.path)) if p.state is not None else CrossState()
         if p.source is not None:
-            c = self.config
-            k_BGSK = p.tap(self.path, "k_raw", self._heads(self.k_proj(p.source.x_BSD), self.k_norm, c.n_kv_heads))
-            v_BGSK = self._heads(self.v_proj(p.source.x_BSD), None, c.n_kv_heads)
+            k_BGSK = p.tap(self.path, "k_raw", self._heads(self.k_proj(p.source.x_BSD), self.k_norm))
+            v_BGSK = self._heads(self.v_proj(p.source.x_BSD), None)
             memory.fill(k_BGSK, v_BGSK, p.source.positions)
         if memory.kept is None:
             raise ClearheadError("this model looks at a source, and none was given: pass source= (or frames=, pixels=)")

@@ -12,6 +12,7 @@ from clearhead import taps
 from clearhead.config import LatentAttentionConfig, YarnScaling
 from clearhead.errors import ClearheadError
 from clearhead.forward import Pass
+from clearhead.layer_state import LatentState, LayerState
 from clearhead.nn.attend import Scoring, attend_fast, attend_in_steps, attend_seen
 from clearhead.nn.attention import mask_from
 from clearhead.nn.linear import Linear
@@ -19,7 +20,6 @@ from clearhead.nn.norm import Norm
 from clearhead.nn.rotary import rotary_tables
 from clearhead.ops.masks import BoundMask
 from clearhead.ops.positions import rotate, yarn_gain
-from clearhead.state import LatentState, LayerState
 
 READ_OUT = ("k", "v", "scores", "pattern")
 """What only the readable form makes."""

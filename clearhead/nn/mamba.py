@@ -13,12 +13,12 @@ from torch import Tensor, nn
 from clearhead import taps
 from clearhead.config import MambaConfig
 from clearhead.forward import Pass
+from clearhead.layer_state import LayerState, ScanState
 from clearhead.nn.convolution import CausalConvolution, Reading
 from clearhead.nn.linear import Linear
 from clearhead.nn.norm import Norm
 from clearhead.ops.matmul import linear
 from clearhead.ops.scan import read_states, selective_scan, selective_states, selective_step
-from clearhead.state import LayerState, ScanState
 
 
 def first_dt_bias(n: int) -> Tensor:
@@ -33,6 +33,8 @@ class Mamba(nn.Module):
     The step size, what is written and what is read depend on the token: that is what makes the scan selective.
     """
 
+    read_by_hand: ClassVar = ("dt_proj",)
+    """Parts whose weights are read, and which are never called."""
     sites: ClassVar[dict[str, str]] = taps.MAMBA
 
     def __init__(self, d_model: int, config: MambaConfig) -> None:

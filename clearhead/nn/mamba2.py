@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from clearhead import taps
 from clearhead.config import Mamba2Config, NormConfig
 from clearhead.forward import Pass
+from clearhead.layer_state import LayerState, ScanState
 from clearhead.nn.convolution import CausalConvolution, Reading
 from clearhead.nn.linear import Linear
 from clearhead.nn.mamba import first_dt_bias
 from clearhead.nn.norm import Norm
 from clearhead.ops.scan import head_scan, head_states, head_step, read_head_states
-from clearhead.state import LayerState, ScanState
 
 
 class GroupedNorm(Norm):

@@ -176,6 +176,10 @@ class Positions:
         self._rows_BT = rows_BT
         self._last: dict[str, tuple[object, Positions]] = {}
 
+    def anew(self) -> Positions:
+        """The same positions, without what they remember."""
+        return Positions(span=self.span) if self.span is not None else Positions(rows_BT=self._rows_BT)
+
     def __len__(self) -> int:
         if self.span is not None:
             return self.span[1] - self.span[0]

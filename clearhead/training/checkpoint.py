@@ -34,8 +34,11 @@ def checkpoints(folder: Path) -> list[tuple[int, Path]]:
     return sorted((int(match[1]), path) for match, path in found if match and (path / STATE).is_file())
 
 
-def write(folder: Path, step: int, model: Transformer, family: str | None, state: dict[str, Any]) -> Path:
-    """Write the checkpoint of a step; until it is whole, what was there before is all there is.
+def write(
+    folder: Path, step: int, model: Transformer, family: str | None, state: dict[str, Any], **beside: Any
+) -> Path:
+    """Write the checkpoint of a step; until it is whole, what was there before is all there is. `beside`: what
+    `clearhead.save` is told beside the family.
 
     Raises:
         ClearheadError: it can't be written, or the weights are not finite; earlier checkpoints are as they were.
@@ -45,7 +48,7 @@ def write(folder: Path, step: int, model: Transformer, family: str | None, state
         odd = next((name for name, p in model.named_parameters() if not bool(p.isfinite().all())), None)
         if odd is not None:
             raise ClearheadError(f"{odd} has become infinite or no number at step {step}, so it is not saved")
-        save(model, temporary, family=family)
+        save(model, temporary, family=family, **beside)
         with (temporary / STATE).open("wb") as file:
             torch.save(state, file)
         for path in temporary.iterdir():

@@ -8,7 +8,7 @@ from typing import Literal
 
 from clearhead.config import TransformerConfig, record
 from clearhead.errors import UsageError
-from clearhead.training.data.documents import Corpus
+from clearhead.training.data.documents import Corpus, Share
 
 
 def _check(holds: bool, text: str) -> None:
@@ -127,6 +127,8 @@ class EveryConfig:
     """So many checkpoints are kept; older ones go."""
     show: int = 0
     """Then a text is continued and an attention map drawn."""
+    snapshots: tuple[int, ...] = ()
+    """After these very steps (0 is before the first) the weights are kept in folders of their own."""
 
     def __post_init__(self) -> None:
         for name in ("log", "evaluate", "save", "held_out", "show"):
@@ -139,16 +141,19 @@ class DataConfig:
     """Texts, what cuts them into tokens, and which are held out to measure on."""
 
     corpus: Corpus
-    tokenizer: Literal["bpe", "unigram", "wordpiece", "bytes"] = "bpe"
+    tokenizer: Literal["bpe", "unigram", "wordpiece", "bytes", "pieces"] = "bpe"
     """The kind that is trained, on the texts that are not held out."""
     vocab_size: int = 4096
-    held_out: float = 0.05
-    """The share of texts that are never learnt from."""
+    pieces: tuple[str, ...] = ()
+    """What words are made of, where nothing is to be trained (tokenizer=pieces); ## stands before those inside."""
+    held_out: Share = 0.05
+    """The share of texts that are never learnt from, or a pattern of the files that hold such."""
     seed: int = 0
     """Of which texts are held out, and of the order."""
 
     def __post_init__(self) -> None:
-        _check(0 <= self.held_out < 1, f"data.held_out is {self.held_out}; it must be from 0 to less than 1")
+        share = 0 if isinstance(self.held_out, str) else self.held_out
+        _check(0 <= share < 1, f"data.held_out is {self.held_out}; it must be from 0 to less than 1, or a pattern")
 
 
 @record
@@ -156,14 +161,64 @@ class PicturesConfig:
     """Pictures and what each is of."""
 
     path: str
-    """A folder with one folder a label, an .npz file of arrays, or `corpus:` and a name."""
+    """A folder with one folder a label (or two such, `train` and `test`), an .npz file of arrays, or `corpus:` and a
+    name."""
     held_out: float = 0.05
     """The share of pictures that are never learnt from."""
+    split: Literal["labels", "last", "own"] = "labels"
+    """Which they are: of each label the same share, drawn by the seed; the last ones; or those that the data itself
+    keeps apart, whatever share they are."""
+    validation: float = 0.0
+    """This share of the others, of each label, is measured in place of what is held out: to choose settings by."""
     seed: int = 0
     """Of which pictures are held out, of the order, and of how they are changed."""
+    shift: int = 0
+    """In training, each is moved by up to so many pixels, anew each time."""
+    flip: bool = False
+    """In training, half of them are mirrored, anew each time."""
 
     def __post_init__(self) -> None:
-        _check(0 <= self.held_out < 1, f"data.held_out is {self.held_out}; it must be from 0 to less than 1")
+        for name in ("held_out", "validation"):
+            share = getattr(self, name)
+            _check(0 <= share < 1, f"data.{name} is {share}; it must be from 0 to less than 1")
+        _check(self.shift >= 0, f"data.shift is {self.shift}; it must be 0 (off) or more pixels")
+
+
+@record
+class SpectrogramConfig:
+    """How sounds are made into frames, of as many bands of pitch as the model reads (Radford 2022, section 2.2)."""
+
+    rate: int = 16000
+    """Samples a second of the sound files."""
+    n_fft: int = 400
+    """Samples that a frame looks at."""
+    hop: int = 160
+    """Samples from frame to frame."""
+    seconds: int = 30
+    """What the model hears at a time. Silence is added to what is shorter."""
+
+    def __post_init__(self) -> None:
+        for name in ("rate", "n_fft", "hop", "seconds"):
+            value = getattr(self, name)
+            _check(value > 0, f"data.spectrogram.{name} is {value}; it must be more than 0")
+
+
+@record
+class AugmentConfig:
+    """How a sound is changed each time that it is learnt from, by numbers drawn anew."""
+
+    shift: float = 0.0
+    """It begins up to so many seconds later, as far as there is room."""
+    masks: int = 0
+    """So many times, some bands and some frames are hidden (Park 2019, SpecAugment)."""
+    bands: int = 8
+    """At most, a mask."""
+    frames: int = 20
+
+    def __post_init__(self) -> None:
+        for name in ("shift", "masks", "bands", "frames"):
+            value = getattr(self, name)
+            _check(value >= 0, f"data.augment.{name} is {value}; it must be 0 or more")
 
 
 @record
@@ -171,13 +226,27 @@ class SoundsConfig:
     """Recordings and what is said in each."""
 
     path: str
-    """A folder of sound files with a table of transcripts, or `corpus:` and a name."""
+    """A table (.tsv, .csv, .jsonl), or a folder with one, that names sound files beside it; or `corpus:` and a name."""
+    columns: tuple[str, ...] = ("file", "text", "speaker")
+    """What the table calls the file, what is said in it, and who says it; without the last, nobody is told apart."""
+    spectrogram: SpectrogramConfig | None = None
+    """Null is what the checkpoint says that a run begins with, or else what Whisper hears."""
+    augment: AugmentConfig = AugmentConfig()
+    tokenizer: Literal["bpe", "unigram", "wordpiece", "bytes"] = "bpe"
+    """The kind that is trained, on what is learnt from."""
+    vocab_size: int = 512
     held_out: float = 0.05
-    """The share of recordings that are never learnt from."""
+    """The share of texts, and of speakers, that are never learnt from."""
     seed: int = 0
+    """Of what is held out, of the order, and of how sounds are changed."""
 
     def __post_init__(self) -> None:
         _check(0 <= self.held_out < 1, f"data.held_out is {self.held_out}; it must be from 0 to less than 1")
+        _check(
+            len(self.columns) in (2, 3),
+            f"data.columns are {', '.join(self.columns) or 'none'}; name that of the file, of what is said, and if there "
+            "is one of who says it",
+        )
 
 
 @record
@@ -185,10 +254,36 @@ class TeacherConfig:
     """A larger model that is learnt from beside the data (Hinton 2015)."""
 
     source: str
-    """What `clearhead.load` reads; of the same vocabulary or labels."""
+    """What `clearhead.load` reads, or the folder of a run; of the same vocabulary or labels."""
     temperature: float = 2.0
     weight: float = 0.5
     """Of the teacher's distribution; the rest is the data's."""
+
+    def __post_init__(self) -> None:
+        what = "objective.teacher"
+        _check(self.temperature > 0, f"{what}.temperature is {self.temperature}; it must be more than 0")
+        _check(0 <= self.weight <= 1, f"{what}.weight is {self.weight}; it must be from 0 to 1")
+
+
+@record
+class MaskingConfig:
+    """Of masked tokens: `share` of all are to be told; of these so many are masked, so many another token, and the rest
+    stay (Devlin 2018, BERT, section 3.1).
+    """
+
+    share: float = 0.15
+    masked: float = 0.8
+    other: float = 0.1
+    whole_words: bool = False
+    """Words are chosen, and all tokens of one together."""
+
+    def __post_init__(self) -> None:
+        _check(0 < self.share <= 1, f"masking.share is {self.share}; it must be more than 0 and at most 1")
+        _check(
+            min(self.masked, self.other) >= 0 and self.masked + self.other <= 1,
+            f"masking.masked is {self.masked} and masking.other {self.other}; they are shares of the chosen tokens, "
+            "together at most 1",
+        )
 
 
 @record
@@ -200,6 +295,7 @@ class ObjectiveConfig:
     head: str = ""
     """The head that is trained, by name, where the model has several."""
     teacher: TeacherConfig | None = None
+    masking: MaskingConfig = MaskingConfig()
 
 
 @record
@@ -241,22 +337,33 @@ class LoraConfig:
     targets: tuple[str, ...] = ("*.q_proj", "*.v_proj")
     """Addresses of projections, with * for anything."""
 
+    def __post_init__(self) -> None:
+        _check(self.rank > 0, f"model.lora.rank is {self.rank}; it must be 1 or more")
+        _check(0 <= self.dropout < 1, f"model.lora.dropout is {self.dropout}; it must be from 0 to less than 1")
+
 
 @record
 class StartConfig:
     """A model that goes on from a checkpoint's weights, with its tokenizer."""
 
     source: str
-    """What `clearhead.load` reads."""
+    """What `clearhead.load` reads, or the folder of a run."""
     architecture: str | None = None
     """The published class to build; null is the checkpoint's own."""
     new_head: bool = False
     """A head that the checkpoint lacks starts from random weights."""
     n_kv_heads: int | None = None
     """Make so many key-value heads of the model's, each the mean of a group (Ainslie 2023)."""
-    train: tuple[str, ...] = ("*",)
-    """Addresses of the weights that move, with * for anything; the others stay as they are."""
+    train: tuple[str, ...] | None = None
+    """Addresses of the weights that move, with * for anything; the others stay as they are. Null is all, or where
+    there is `lora` those of a new head."""
     lora: LoraConfig | None = None
+
+
+@record
+class Stages:
+    """Runs one after another, each a field of a kind of this: what a later one begins from may be an earlier one's
+    model, by the name `stage:` and that of its field."""
 
 
 @record

@@ -1,153 +1,122 @@
-"""How well a decoder predicts texts: perplexity, bits per byte and accuracy, by a sliding window."""
+"""`clearhead.evaluate`: how well a model does on data, measured by what the model is and what the data holds."""
 
 from __future__ import annotations
 
-import math
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor
-
+from clearhead.config import TransformerConfig
 from clearhead.errors import ClearheadError, UsageError
-from clearhead.generation.prompts import window as context_of
 from clearhead.model.transformer import Transformer
-from clearhead.training.trainer import evaluating
+from clearhead.training import checkpoint
+from clearhead.training.config import DataConfig, TrainConfig
+from clearhead.training.data.documents import Corpus, documents
+from clearhead.training.measures.labels import (
+    LabelScores,
+    ValueScores,
+    labelled,
+    measure_labels,
+    measure_values,
+    n_labels_of,
+)
+from clearhead.training.measures.masked import MaskedScores, hidden, measure_masked
+from clearhead.training.measures.pairs import PairScores, measure_pairs
+from clearhead.training.measures.texts import TextScores, measure_texts
+from clearhead.training.prepare import DATA, prepare
+from clearhead.training.prepare_texts import held_out_texts
+from clearhead.training.settings import from_plain
 
-IGNORE = -100
-DEFAULT_WINDOW = 1024
-"""For models that name no length."""
-BATCH_SLOTS = 8192
-BATCH_LOGITS = 2**26
-"""So many scores, a quarter of a gigabyte, are in memory at a time."""
-
-
-@dataclass(frozen=True)
-class FileScore:
-    """How well one text was predicted."""
-
-    name: str
-    n_bytes: int
-    n_tokens: int
-    nats: float
-    """Minus the natural logarithm of the text's probability."""
-    n_right: int
-    """Tokens that the model held to be the likeliest."""
-
-    @property
-    def bits_per_byte(self) -> float:
-        return self.nats / math.log(2) / max(self.n_bytes, 1)
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """How well several texts were predicted, token by token, each text by itself."""
-
-    files: tuple[FileScore, ...]
-    window: int
-    stride: int
-
-    @property
-    def n_bytes(self) -> int:
-        return sum(file.n_bytes for file in self.files)
-
-    @property
-    def n_tokens(self) -> int:
-        return sum(file.n_tokens for file in self.files)
-
-    @property
-    def loss(self) -> float:
-        """Nats a token."""
-        return sum(file.nats for file in self.files) / self.n_tokens
-
-    @property
-    def perplexity(self) -> float:
-        return math.exp(min(self.loss, 700.0))
-
-    @property
-    def bits_per_byte(self) -> float:
-        """What the texts would take up, compressed by this model: a number that tokenizers don't change."""
-        return sum(file.nats for file in self.files) / math.log(2) / self.n_bytes
-
-    @property
-    def accuracy(self) -> float:
-        """The share of tokens that the model held to be the likeliest."""
-        return sum(file.n_right for file in self.files) / self.n_tokens
-
-    def summary(self) -> dict[str, Any]:
-        """The numbers by name."""
-        names = ("n_bytes", "n_tokens", "loss", "perplexity", "bits_per_byte", "accuracy", "window", "stride")
-        return {"files": len(self.files), **{name: getattr(self, name) for name in names}}
+Scores = TextScores | MaskedScores | PairScores | LabelScores | ValueScores
+Data = str | Path | Sequence[str | Path] | Mapping[str, str] | Corpus
 
 
 def evaluate(
     model: Transformer,
-    data: str | Path | Sequence[str | Path] | Mapping[str, str],
+    data: Data,
     *,
+    columns: Sequence[str] = (),
+    label: str | None = None,
     window: int | None = None,
     stride: int | None = None,
-    progress: Callable[[int], Any] | None = None,
-) -> Evaluation:
-    """Have a decoder predict every token of some texts, each from what stands before it.
+    n_beams: int = 1,
+    seed: int = 0,
+    progress: Callable[[float], Any] | None = None,
+) -> Scores:
+    """Measure a model on data.
 
-    A text begins behind the model's begin mark, which is not scored. One longer than `window` is read in windows that
-    overlap: each scores the tokens that no earlier one did, at most `stride` of them, so that every token has at least
-    `window - stride` before it.
+    Texts are predicted, token by token from what stands before (`TextScores`: perplexity, bits per byte, accuracy); by
+    a model that sees both sides, 15 % of the tokens from the rest (`MaskedScores`). Of pairs, the second is written
+    from the first (`PairScores`: exact match, BLEU, chrF). Labels and values are told (`LabelScores`, `ValueScores`).
 
     Args:
         model: what `clearhead.load` gave.
-        data: text files, or texts by name.
-        window: how many tokens are read at a time; None is the length that the model was made for.
+        data: files, a corpus, or texts by name. A file is one text, or with `columns` or `label` a table (.tsv, .csv,
+            .jsonl, .parquet).
+        columns: the columns that are read: one of texts, or a source and a target. "text" where only a label is given.
+        label: the column that says what a text is.
+        window: how many tokens are read at a time, of texts; None is the length that the model was made for.
         stride: how far windows move on; None is half of the window.
-        progress: told after each batch about how many bytes it scored.
+        n_beams: how many texts a search for the best target follows; 1 takes the likeliest token each time.
+        seed: of which tokens are hidden.
+        progress: told after each batch which share of the whole it was.
 
     Raises:
-        ClearheadError: the model does not predict text, or a file can't be read.
+        ClearheadError: the model can't do what the data is for, or a file can't be read.
+        UsageError: columns that make no sense.
     """
-    if model.config.decoder is None or model.config.encoder is not None or model.config.heads.tokens is None:
-        raise ClearheadError("only a decoder with a head over tokens, and no encoder, can be evaluated on text")
-    if model.tokenizer is None:
-        raise ClearheadError("this model has no tokenizer, so it can't read text")
-    context = context_of(model.config)
-    window = min(context or DEFAULT_WINDOW, DEFAULT_WINDOW * 4) if window is None else window
-    if window < 1 or (context is not None and window > context):
-        raise UsageError(
-            f"window is {window}; it must be from 1 to the {context or 'number of'} tokens the model reads"
-        )
-    stride = max(window // 2, 1) if stride is None else stride
-    if not 1 <= stride <= window:
-        raise UsageError(f"stride is {stride}; it must be from 1 to the window, {window}")
-    texts = dict(data) if isinstance(data, Mapping) else dict(read_texts(data))
-    if not any(texts.values()):
-        raise ClearheadError("there is no text to evaluate on: all files are empty")
-    begin = _begin(model)
-    sizes = [len(text.encode()) for text in texts.values()]
-    rows = [torch.tensor(begin + model.tokenizer.encode(text, bos=False)) for text in texts.values()]
-    nats, right = [0.0] * len(rows), [0] * len(rows)
-    with evaluating(model):
-        for batch in _batches(rows, window, stride, model.config.vocab_size):
-            nats_B, right_B = _score(model, rows, batch)
-            for piece, lost, hits in zip(batch, nats_B.tolist(), right_B.tolist(), strict=True):
-                nats[piece.row] += lost
-                right[piece.row] += hits
-            if progress is not None:
-                progress(round(sum(piece.n_scored * sizes[piece.row] / len(rows[piece.row]) for piece in batch)))
-    # Without a mark to begin with there is nothing to predict a first token from: it costs what a blind guess does.
-    blind = 0.0 if begin else math.log(model.config.vocab_size)
-    files = tuple(
-        FileScore(
-            name,
-            sizes[i],
-            len(row) - len(begin),
-            nats[i] + (blind if len(row) else 0.0),
-            right[i],
-        )
-        for i, (name, row) in enumerate(zip(texts, rows, strict=True))
-    )
-    return Evaluation(files, window, stride)
+    if not isinstance(model.config, TransformerConfig):
+        raise ClearheadError("this model puts texts and pictures side by side; there is no text that it predicts")
+    corpora = [data] if isinstance(data, Corpus) else _tables(data, tuple(columns), label)
+    if not corpora:
+        texts = dict(data) if isinstance(data, Mapping) else dict(read_texts(data))  # type: ignore[arg-type]
+        return _texts(model, texts, window, stride, seed, progress)
+    records = [(name, one) for corpus in corpora for name, one in documents(corpus)]
+    if not records:
+        raise ClearheadError("there is nothing to evaluate on: the tables have no rows")
+    if corpora[0].label is not None:
+        return _labels(model, [(one.text, one.label or "") for _, one in records], progress)
+    if len(corpora[0].columns) == 2:
+        pairs, files = [(one.texts[0], one.texts[1]) for _, one in records], [name for name, _ in records]
+        return measure_pairs(model, pairs, files=files, n_beams=n_beams, progress=_share(progress, len(records)))
+    return _texts(model, {f"{name}:{one.item}": one.text for name, one in records}, window, stride, seed, progress)
+
+
+def evaluate_run(
+    model: Transformer,
+    folder: str | Path,
+    *,
+    window: int | None = None,
+    stride: int | None = None,
+    progress: Callable[[float], Any] | None = None,
+) -> TextScores | dict[str, Any]:
+    """Measure the model of a run's checkpoint on what was held out in the run, as is done at its end.
+
+    Raises:
+        UsageError: `folder` is no checkpoint of a run.
+        ClearheadError: the run's data can't be found, or no data was held out.
+    """
+    path = Path(folder).expanduser()
+    if not (path / checkpoint.STATE).is_file():
+        raise UsageError(f"{folder} is no checkpoint of a run here, so name files to evaluate on after it")
+    try:
+        config: TrainConfig = from_plain(TrainConfig, checkpoint.read_state(path)["config"])
+    except (KeyError, TypeError, ValueError) as problem:
+        raise ClearheadError(
+            f"{path / checkpoint.STATE} was written by another version ({problem}); name files to evaluate on"
+        ) from problem
+    if isinstance(config.data, DataConfig) and config.objective.name == "next_token":
+        texts = held_out_texts(config.data)
+        if not texts:
+            raise ClearheadError(f"the run of {folder} held out no whole text; name files to evaluate on after it")
+        return measure_texts(model, texts, window=window, stride=stride, progress=_share(progress, _n_bytes(texts)))
+    with tempfile.TemporaryDirectory() as temporary:
+        where = path.parent if (path.parent / DATA).is_dir() else Path(temporary)
+        found = prepare(config, where, quiet=True).measure(model)
+    if not found:
+        raise ClearheadError(f"the run of {folder} held nothing out; name files to evaluate on after it")
+    return found
 
 
 def read_texts(data: str | Path | Sequence[str | Path]) -> Iterator[tuple[str, str]]:
@@ -161,73 +130,56 @@ def read_texts(data: str | Path | Sequence[str | Path]) -> Iterator[tuple[str, s
             raise ClearheadError(f"{name} can't be read: {error.strerror}") from None
 
 
-def _begin(model: Transformer) -> list[int]:
-    """The mark before a text: the tokenizer's own, or what models without one put between texts."""
-    tokenizer, ids = model.tokenizer, model.config.ids
-    if tokenizer.adds_bos and tokenizer.bos_id is not None:
-        return [tokenizer.bos_id]
-    marks = [ids.bos, *ids.eos, *tokenizer.eos_ids]
-    return [mark for mark in marks if mark is not None][:1]
+def _tables(data: Data, columns: tuple[str, ...], label: str | None) -> list[Corpus]:
+    """The files as tables, where columns are named."""
+    if not columns and label is None:
+        return []
+    if isinstance(data, Mapping | Corpus):
+        raise UsageError("columns are those of files; these are texts in memory, or a corpus that names its own")
+    columns = columns or ("text",)
+    if len(columns) > 2 or (label is not None and len(columns) > 1):
+        raise UsageError(
+            f"{len(columns)} columns{' and a label' if label is not None else ''} can't be evaluated: name one of "
+            "texts, two for source and target, or one and a label"
+        )
+    paths = [data] if isinstance(data, str | Path) else data
+    return [Corpus(path=str(path), columns=columns, label=label) for path in paths]
 
 
-@dataclass(frozen=True)
-class _Piece:
-    """Tokens `start` to `end` of a row are read; those from `scored` to `end` are what they predict, both inclusive."""
-
-    row: int
-    start: int
-    end: int
-    scored: int
-
-    @property
-    def n_read(self) -> int:
-        return self.end - self.start
-
-    @property
-    def n_scored(self) -> int:
-        return self.end - self.scored + 1
-
-
-def _pieces(row: int, length: int, window: int, stride: int) -> Iterator[_Piece]:
-    """Windows over a row in which every token but the first is scored once."""
-    scored = 1
-    while scored < length:
-        end = min(window if scored == 1 else scored - 1 + stride, length - 1)
-        yield _Piece(row, max(end - window, 0), end, scored)
-        scored = end + 1
+def _texts(
+    model: Transformer,
+    texts: Mapping[str, str],
+    window: int | None,
+    stride: int | None,
+    seed: int,
+    progress: Callable[[float], Any] | None,
+) -> Scores:
+    config = model.config
+    if config.encoder is not None and config.decoder is not None:
+        raise ClearheadError("this model writes targets from sources: name the two columns of files of pairs (columns)")
+    if config.decoder is None and config.heads.tokens is not None:
+        if stride is not None:
+            raise UsageError("this model reads each window by itself, so there is no stride")
+        batches = list(hidden(model, texts, window=window, seed=seed))
+        slots = sum(batch.inputs["tokens_BT"].numel() for batch in batches)
+        return measure_masked(model, batches, progress=_share(progress, slots))
+    told = _share(progress, _n_bytes(texts))
+    return measure_texts(model, texts, window=window, stride=stride, progress=told)
 
 
-def _batches(rows: Sequence[Tensor], window: int, stride: int, vocab_size: int) -> Iterator[list[_Piece]]:
-    """Pieces of like length together, longest first."""
-    pieces = [piece for i, row in enumerate(rows) for piece in _pieces(i, len(row), window, stride)]
-    pieces.sort(key=lambda piece: (-piece.n_read, -piece.n_scored))
-    start = 0
-    while start < len(pieces):
-        first = pieces[start]
-        n = max(1, min(BATCH_SLOTS // first.n_read, BATCH_LOGITS // (first.n_read * vocab_size)))
-        yield pieces[start : start + n]
-        start += n
+def _labels(
+    model: Transformer, records: list[tuple[str, str]], progress: Callable[[float], Any] | None
+) -> LabelScores | ValueScores:
+    batches, told = labelled(model, records), _share(progress, len(records))
+    if n_labels_of(model) == 1:
+        return measure_values(model, batches, progress=told)
+    return measure_labels(model, batches, progress=told)
 
 
-def _score(model: Transformer, rows: Sequence[Tensor], pieces: Sequence[_Piece]) -> tuple[Tensor, Tensor]:
-    """Nats and right guesses of each piece."""
-    width = max(piece.n_read for piece in pieces)
-    tokens_BT = torch.zeros(len(pieces), width, dtype=torch.int64)
-    targets_BT = torch.full_like(tokens_BT, IGNORE)
-    for i, piece in enumerate(pieces):
-        # Padding comes first, so that what is scored is at the end, and only that is read out.
-        ids = rows[piece.row]
-        tokens_BT[i, width - piece.n_read :] = ids[piece.start : piece.end]
-        targets_BT[i, width - piece.n_scored :] = ids[piece.scored : piece.end + 1]
-    lengths_B = torch.tensor([piece.n_read for piece in pieces])
-    ragged = bool((lengths_B < width).any())
-    present_BT = torch.arange(width) >= width - lengths_B[:, None] if ragged else None
-    last = max(piece.n_scored for piece in pieces)
-    targets_BT = targets_BT[:, width - last :].to(model.device)
-    present_BT = present_BT.to(model.device) if present_BT is not None else None
-    logits_BTV = model(tokens_BT.to(model.device), present=present_BT, last=last)
-    logits_BTV = (logits_BTV if isinstance(logits_BTV, Tensor) else logits_BTV.tokens).float()
-    flat_N = F.cross_entropy(logits_BTV.flatten(0, 1), targets_BT.flatten(), ignore_index=IGNORE, reduction="none")
-    losses_BT = flat_N.view(targets_BT.shape).double()
-    right_BT = logits_BTV.argmax(dim=-1) == targets_BT
-    return losses_BT.sum(dim=1), right_BT.sum(dim=1)
+def _n_bytes(texts: Mapping[str, str]) -> int:
+    return sum(len(text.encode()) for text in texts.values())
+
+
+def _share(progress: Callable[[float], Any] | None, total: int) -> Callable[[int], Any] | None:
+    """What is told a number is, of `total`."""
+    return None if progress is None else lambda done: progress(done / max(total, 1))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
+from clearhead.checkpoints.load import blueprint, load_tokenizer
+from clearhead.checkpoints.source import open_checkpoint
 from clearhead.config import (
     AttentionConfig,
     BlockConfig,
@@ -27,12 +30,13 @@ from clearhead.inputs.tokenizer import Tokenizer
 from clearhead.model.build import build
 from clearhead.model.transformer import Transformer
 from clearhead.training.config import DecoderConfig, ModelConfig, StartConfig, TrainConfig
+from clearhead.training.start import loaded, newest
 
 
-def start_model(config: TrainConfig, tokenizer: Tokenizer | None) -> Transformer:
-    """The model of a run, with the weights it begins with."""
+def start_model(config: TrainConfig, tokenizer: Tokenizer | None, labels: Sequence[str] = ()) -> Transformer:
+    """The model of a run, with the weights it begins with. `labels` are what the data knows, for a new head."""
     if isinstance(config.model, StartConfig):
-        raise NotImplementedError
+        return loaded(config.model, ("value",) if config.objective.name == "regress" else labels)
     made = model_config(config, tokenizer)
     # It must have words for all of the config: better known now than at the first checkpoint.
     family_of({"model_type": config.model.family}, "model.family").write(made, {})
@@ -42,8 +46,10 @@ def start_model(config: TrainConfig, tokenizer: Tokenizer | None) -> Transformer
 
 
 def start_tokenizer(model: ModelConfig | DecoderConfig | StartConfig) -> Tokenizer | None:
-    """The tokenizer that comes with the model a run begins with."""
-    return None
+    """The tokenizer that comes with the model a run begins with; None where one is made of the texts, or none read."""
+    if not isinstance(model, StartConfig):
+        return None
+    return load_tokenizer(newest(model.source), architecture=model.architecture)
 
 
 def model_config(config: TrainConfig, tokenizer: Tokenizer | None) -> TransformerConfig:
@@ -55,7 +61,20 @@ def model_config(config: TrainConfig, tokenizer: Tokenizer | None) -> Transforme
     ids = TokenIds(bos=tokenizer.bos_id, eos=tuple(tokenizer.eos_ids), pad=tokenizer.pad_id)
     if isinstance(config.model, DecoderConfig):
         return decoder(config.model, tokenizer.vocab_size, config.batch.length, ids)
+    if config.model.config.encoder is not None and config.model.config.decoder is not None:
+        # Marian's begins with padding, having no begin mark.
+        ids = replace(ids, decoder_start=ids.bos if ids.bos is not None else ids.pad)
     return with_vocabulary(config.model.config, tokenizer.vocab_size, ids)
+
+
+def decoder_start(config: TrainConfig, tokenizer: Tokenizer) -> int | None:
+    """What a decoder beside an encoder begins with, in the model of a run; None where it does not say."""
+    if isinstance(config.model, StartConfig):
+        with open_checkpoint(newest(config.model.source)) as opened:
+            ids = blueprint(opened, architecture=config.model.architecture, new_head=True).model.config.ids
+            start: int | None = (opened.generation_config or {}).get("decoder_start_token_id", ids.decoder_start)
+            return start
+    return model_config(config, tokenizer).ids.decoder_start
 
 
 def with_vocabulary(config: TransformerConfig, vocab_size: int, ids: TokenIds) -> TransformerConfig:

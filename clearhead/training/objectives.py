@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from clearhead.config import AttentionConfig, LatentAttentionConfig
+from clearhead.config import AttentionConfig, HeadsConfig, LatentAttentionConfig
 from clearhead.errors import ClearheadError
 from clearhead.model.balance import balance_of_rows, router_sites
 from clearhead.model.transformer import Transformer
@@ -45,7 +45,7 @@ class Reading(NamedTuple):
     balance: Tensor | None
 
 
-class Classes(Protocol):
+class Classes(Objective, Protocol):
     """An objective whose targets are one of several: what can be distilled."""
 
     @property
@@ -54,8 +54,16 @@ class Classes(Protocol):
     def read(self, model: Transformer, batch: Batch, taps: Taps | None = None) -> Reading: ...
 
 
-def from_config(config: ObjectiveConfig) -> Objective:
-    """The objective that a config names."""
+def from_config(config: ObjectiveConfig, teacher: Transformer | None = None) -> Objective:
+    """The objective that a config names, with the teacher that it names."""
+    if teacher is not None and config.teacher is not None:
+        data: Any = from_config(config)
+        if not hasattr(data, "read"):
+            raise ClearheadError(
+                f"objective.name is {config.name}, and a teacher can only tell one of several; set another"
+            )
+        said = config.teacher
+        return Distil(teacher=teacher, of=data, temperature=said.temperature, weight=said.weight)
     head = config.head or None
     match config.name:
         case "next_token":
@@ -156,7 +164,7 @@ class Labels:
 
     def read(self, model: Transformer, batch: Batch, taps: Taps | None = None) -> Reading:
         """The scores of rows that have a target."""
-        scores, balance = _label_scores(model, batch, self.head, taps)
+        scores, balance = label_scores(model, batch, self.head, taps)
         _check_classes(batch.targets, scores.shape[-1], "labels")
         rows_NL, targets_N = _with_targets(scores, batch.targets)
         return Reading(rows_NL, targets_N, lambda rows_NL: rows_NL, balance)
@@ -169,7 +177,7 @@ class Regress:
     head: str | None = None
 
     def loss(self, model: Transformer, batch: Batch, taps: Taps | None = None) -> tuple[Tensor, Tensor]:
-        scores, balance = _label_scores(model, batch, self.head, taps)
+        scores, balance = label_scores(model, batch, self.head, taps)
         targets = batch.targets.to(scores.device)
         if not targets.is_floating_point():
             raise ClearheadError(f"numbers are regressed, and the targets are {targets.dtype}; make them floats")
@@ -182,25 +190,28 @@ class Regress:
         return _with(balance, off.square().sum()), is_real.sum()
 
 
-def _label_scores(
-    model: Transformer, batch: Batch, name: str | None, taps: Taps | None
-) -> tuple[Tensor, Tensor | None]:
+def label_scores(model: Transformer, batch: Batch, name: str | None, taps: Taps | None) -> tuple[Tensor, Tensor | None]:
     """What the label head gives: (B, labels), or (B, T, labels)."""
-    heads = model.config.heads
+    name = label_head(model.config.heads, name)
+    # Logits of tokens, where there is a head for them, are made of no slot.
+    outputs, balance = _run(model, batch, taps, last=0 if model.head is not None else None)
+    scores: Tensor = outputs if isinstance(outputs, Tensor) else getattr(outputs, name)
+    return scores, balance
+
+
+def label_head(heads: HeadsConfig, name: str | None) -> str:
+    """The head for labels of this name; of none, the only one, or the mean of all."""
     known = [known for known, _ in heads.labels] + ["logits"] * heads.average_labels
     if name is None and (len(known) == 1 or heads.average_labels):
         name = known[-1]
-    if name not in known:
+    if name is None or name not in known:
         asked = "several heads for labels" if name is None else f"no head {name!r}"
         raise ClearheadError(
             f"this model has {asked}; name one of {', '.join(known)}"
             if known
             else "this model has no head for labels; load it with one (new_head=)"
         )
-    # Logits of tokens, where there is a head for them, are made of no slot.
-    outputs, balance = _run(model, batch, taps, last=0 if model.head is not None else None)
-    scores: Tensor = outputs if isinstance(outputs, Tensor) else getattr(outputs, name)
-    return scores, balance
+    return name
 
 
 # ---- a larger model as the teacher
@@ -247,6 +258,11 @@ class Distil:
             rows = [t[start : start + size] for t in (ours.rows_ND, theirs.rows_ND, ours.targets_N)]
             total = total + checkpoint(part, *rows, use_reentrant=False)
         return _with(ours.balance, total), torch.tensor(n_rows, device=device)
+
+
+def of_data(objective: Objective) -> Objective:
+    """What is learnt of the data alone, without a teacher: it can be compared."""
+    return objective.of if isinstance(objective, Distil) else objective
 
 
 # ---- parts

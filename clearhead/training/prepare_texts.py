@@ -11,26 +11,58 @@ from typing import Any
 from clearhead.inputs.tokenizer import Tokenizer
 from clearhead.model.transformer import Transformer
 from clearhead.training import checkpoint
-from clearhead.training.config import DataConfig, TrainConfig
-from clearhead.training.data.batches import RowBatches, label_batches, masked_batches, next_token_batches, pair_batches
-from clearhead.training.data.documents import Corpus, Document, documents, find, fingerprints, hash_of
+from clearhead.training.config import DataConfig, StartConfig, TrainConfig
+from clearhead.training.data.batches import (
+    Batches,
+    RowBatches,
+    label_batches,
+    masked_batches,
+    next_token_batches,
+    pair_batches,
+    split,
+)
+from clearhead.training.data.documents import Document, documents, find, fingerprints, hash_of
 from clearhead.training.data.shards import TokenStore, tokenise, write_atomically
 from clearhead.training.data.tokenizers import TokenizerConfig, train_tokenizer
-from clearhead.training.models import start_tokenizer
+from clearhead.training.measures.labels import measure_labels, measure_values
+from clearhead.training.measures.masked import measure_masked
+from clearhead.training.measures.pairs import measure_pairs
+from clearhead.training.measures.texts import report_on
+from clearhead.training.models import decoder_start, start_tokenizer
 from clearhead.training.prepared import Prepared
-from clearhead.training.report import report_on
 from clearhead.training.settings import plain
+from clearhead.training.start import label_names
 
 
 def prepare_texts(config: TrainConfig, data: DataConfig, folder: Path, *, quiet: bool = False) -> Prepared:
     """Train the tokenizer and make the token ids, or find them made in `folder`."""
     tokenizer = start_tokenizer(config.model) or tokenizer_for(data, folder, quiet=quiet)
     store = tokenise(data.corpus, tokenizer, folder, progress=False if quiet else None)
+    batches = make_batches(config, data, store, tokenizer)
+    return Prepared(batches, lambda model: measure(model, config, data, batches), tokenizer, labels=batches.labels)
 
-    def measure(model: Transformer) -> dict[str, Any]:
-        return report_on(model, held_out_texts(data)) if config.objective.name == "next_token" else {}
 
-    return Prepared(make_batches(config, data, store, tokenizer), measure, tokenizer)
+def measure(model: Transformer, config: TrainConfig, data: DataConfig, batches: Batches) -> dict[str, Any]:
+    """How well a model does what it learnt on the texts that were held out; nothing where none were."""
+    if config.objective.name == "next_token":
+        return report_on(model, held_out_texts(data))
+    if config.objective.name == "source_to_target":
+        found = list(_held_out(data)) if data.held_out else []
+        pairs = [(one.texts[0], one.texts[1]) for _, one in found]
+        return measure_pairs(model, pairs, files=[name for name, _ in found]).summary() if pairs else {}
+    rows = config.batch.micro_rows or config.batch.rows
+    held = (part for batch in batches.held_out() for part in split(batch, rows))
+    first = next(held, None)
+    if first is None:
+        return {}
+    held, head = chain([first], held), config.objective.head or None
+    match config.objective.name:
+        case "masked_tokens":
+            return measure_masked(model, held).summary()
+        case "labels":
+            return measure_labels(model, held, head=head).summary()
+        case "regress":
+            return measure_values(model, held, head=head).summary()
 
 
 def tokenizer_for(data: DataConfig, folder: Path, *, quiet: bool = False) -> Tokenizer:
@@ -42,7 +74,7 @@ def tokenizer_for(data: DataConfig, folder: Path, *, quiet: bool = False) -> Tok
         if not quiet:
             print(f"training a tokenizer ({data.tokenizer}, {data.vocab_size:,} ids)", file=sys.stderr, flush=True)
         texts = (text for _, document in _learnt(data) for text in document.texts)
-        made = train_tokenizer(texts, TokenizerConfig(kind=data.tokenizer, size=data.vocab_size))
+        made = train_tokenizer(texts, TokenizerConfig(kind=data.tokenizer, size=data.vocab_size, pieces=data.pieces))
         with checkpoint.replacing(inside) as temporary:
             temporary.mkdir()
             for name, content in made.files().items():
@@ -68,18 +100,6 @@ def _held_out(data: DataConfig) -> Iterator[tuple[str, Document]]:
     return documents(data.corpus, held_out=True, share=data.held_out, seed=data.seed)
 
 
-def held_out_of(folder: str | Path) -> dict[str, str] | None:
-    """The texts that were held out in the run that wrote a checkpoint; None where `folder` is none."""
-    path = Path(folder).expanduser()
-    if not (path / checkpoint.STATE).is_file():
-        return None
-    said = checkpoint.read_state(path)["config"]["data"]
-    corpus: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in said["corpus"].items()
-    }
-    return held_out_texts(DataConfig(**{**said, "corpus": Corpus(**corpus)}))
-
-
 def make_batches(config: TrainConfig, data: DataConfig, store: TokenStore, tokenizer: Tokenizer) -> RowBatches:
     """The batches that an objective learns from."""
     batch = config.batch
@@ -93,8 +113,9 @@ def make_batches(config: TrainConfig, data: DataConfig, store: TokenStore, token
         case "next_token":
             return next_token_batches(store, tokenizer, pack=batch.pack, **how)
         case "masked_tokens":
-            return masked_batches(store, tokenizer, pack=batch.pack, **how)
+            return masked_batches(store, tokenizer, pack=batch.pack, masking=config.objective.masking, **how)
         case "source_to_target":
-            return pair_batches(store, tokenizer, **how)
+            return pair_batches(store, tokenizer, start=decoder_start(config, tokenizer), **how)
         case name:
-            return label_batches(store, tokenizer, values=name == "regress", **how)
+            names = label_names(config.model) if isinstance(config.model, StartConfig) else None
+            return label_batches(store, tokenizer, names=names, values=name == "regress", **how)

@@ -22,3 +22,5 @@ class Prepared:
     tokenizer: Tokenizer | None = None
     files: Mapping[str, bytes] = field(default_factory=dict)
     """What stands beside the weights so that pictures and sounds are read alike: preprocessor_config.json."""
+    labels: tuple[str, ...] = ()
+    """What labels are called, in the order of the head."""

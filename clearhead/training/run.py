@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import signal
+import sys
 import threading
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-from clearhead.errors import ClearheadError
+from clearhead.errors import ClearheadError, UsageError
 from clearhead.model.transformer import Transformer
 from clearhead.training import checkpoint
-from clearhead.training.config import StartConfig, TrainConfig
+from clearhead.training.config import Stages, StartConfig, TrainConfig
+from clearhead.training.lora import adapted
 from clearhead.training.models import start_model
 from clearhead.training.objectives import from_config
 from clearhead.training.prepare import prepare
 from clearhead.training.prepared import Prepared
 from clearhead.training.recipes import recipe as recipe_named
-from clearhead.training.settings import change, differences, plain, refuse
+from clearhead.training.settings import change, differences, plain, refuse, unsaid
+from clearhead.training.snapshots import keep_snapshot
+from clearhead.training.start import hashes, load_teacher, located
 from clearhead.training.trainer import NotFiniteError, Step, Trainer
-from clearhead.training.watch import Watch
+from clearhead.training.watch import METRICS, Watch
 
+Recipe = str | Callable[[], TrainConfig | Stages] | TrainConfig | Stages
 REPORT = "report.json"
 MAY_CHANGE = ("run.steps", "optim.lr", "optim.clip", "schedule.", "every.")
 """What may be another when a run goes on; all else would make it another run."""
@@ -44,14 +50,15 @@ class Trained:
 
 
 def train(
-    recipe: str | Callable[[], TrainConfig] | TrainConfig,
+    recipe: Recipe,
     *,
     settings: tuple[str, ...] = (),
     out: str | Path | None = None,
     resume: bool = False,
     quiet: bool = False,
 ) -> Trained:
-    """Train a model. Checkpoints, metrics and the report go to `out`, `runs/` and the recipe's name if not given.
+    """Train a model. Checkpoints, metrics and the report go to `out`, `runs/` and the recipe's name if not given; those
+    of a recipe in stages to a folder there for each, and what is given back is the last one's, with all reports.
 
     Torch's, NumPy's and Python's generators are seeded. SIGTERM and Ctrl-C have the step finished and saved.
 
@@ -70,6 +77,32 @@ def train(
     config = config_of(recipe, settings)
     name = recipe if isinstance(recipe, str) else getattr(recipe, "__name__", "train")
     folder = Path(out).expanduser() if out is not None else Path("runs") / name
+    if empty := unsaid(config):
+        needed = " ".join(f"--set {path}=..." for path in empty)
+        raise UsageError(f"this recipe has to be told what to work on: {needed}")
+    if isinstance(config, Stages):
+        return _stages(config, folder, resume=resume, quiet=quiet)
+    return _run(config, folder, folder, resume=resume, quiet=quiet)
+
+
+def _stages(config: Stages, folder: Path, *, resume: bool, quiet: bool) -> Trained:
+    """One run after another, each in a folder of its own; what is made of the data is shared."""
+    reports: dict[str, Any] = {}
+    done: Trained | None = None
+    for number, field in enumerate(fields(config), 1):
+        if not quiet:
+            print(f"stage {number} of {len(fields(config))}: {field.name}", file=sys.stderr, flush=True)
+        stage = located(getattr(config, field.name), folder)
+        done = _run(stage, folder / field.name, folder, resume=resume, quiet=quiet)
+        if done.report is None:
+            return done
+        reports[field.name] = done.report
+    assert done is not None
+    return replace(done, report=reports)
+
+
+def _run(config: TrainConfig, folder: Path, data: Path, *, resume: bool, quiet: bool) -> Trained:
+    """One run in `folder`, with what is made of its data in `data`."""
     found = checkpoint.checkpoints(folder)
     if found and not resume:
         raise ClearheadError(
@@ -77,11 +110,15 @@ def train(
         )
     state = checkpoint.read_state(found[-1][1]) if found else None
     notes = [f"going on from {found[-1][1]}", *check_same(config, state, found[-1][1])] if state is not None else []
-    prepared = prepare(config, folder, quiet=quiet)
+    prepared = prepare(config, data, quiet=quiet)
+    begun_from = hashes(config)
     checkpoint.seed_everything(config.run.seed)
-    model = start_model(config, prepared.tokenizer)
+    model = start_model(config, prepared.tokenizer, prepared.labels)
     prepared.batches.check(model.config)
-    trainer = Trainer(config, model, from_config(config.objective), prepared.batches)
+    teacher = None if config.objective.teacher is None else load_teacher(config.objective.teacher, model)
+    objective = from_config(config.objective, teacher)
+    trainer = Trainer(config, model, objective, prepared.batches, begun_from)
+    trainer.beside = {"labels": prepared.labels, "files": prepared.files}
     since = _go_on(trainer, found[-1][1], state) if state is not None else []
     checkpoint.tidy(folder, config.every.keep)
     folder.mkdir(parents=True, exist_ok=True)
@@ -93,14 +130,14 @@ def train(
             newest = _steps(trainer, folder, watch, stop)
         if stop.signal is not None:
             watch.note(f"stopped after step {trainer.number}; --resume goes on from {newest or 'the beginning'}")
-            return Trained(model.eval(), newest, trainer.number, None, stop.signal)
+            return Trained(trainer.end(), newest, trainer.number, None, stop.signal)
         report = _finish(trainer, prepared, folder, watch, newest)
-    return Trained(model.eval(), newest, trainer.number, report)
+    return Trained(trainer.end(), newest, trainer.number, report)
 
 
-def config_of(recipe: str | Callable[[], TrainConfig] | TrainConfig, settings: tuple[str, ...] = ()) -> TrainConfig:
+def config_of(recipe: Recipe, settings: tuple[str, ...] = ()) -> TrainConfig | Stages:
     """The config of a recipe, with settings in place."""
-    if not isinstance(recipe, TrainConfig):
+    if not isinstance(recipe, TrainConfig | Stages):
         recipe = recipe_named(recipe) if isinstance(recipe, str) else recipe()
     return change(recipe, settings)
 
@@ -115,6 +152,9 @@ def _steps(trainer: Trainer, folder: Path, watch: Watch, stop: Stop) -> Path | N
     def due(interval: int) -> bool:
         return interval > 0 and trainer.number % interval == 0
 
+    if trainer.number == 0 and isinstance(trainer.config.model, StartConfig):
+        watch.held_out(0, trainer.held_out(every.held_out or None))
+    keep_snapshot(trainer, folder)
     while trainer.number < steps and stop.signal is None:
         try:
             step = trainer.step()
@@ -122,6 +162,7 @@ def _steps(trainer: Trainer, folder: Path, watch: Watch, stop: Stop) -> Path | N
             kept = f"the last good checkpoint is {newest}" if newest else "no checkpoint had been saved yet"
             raise NotFiniteError(f"{problem}; {kept}") from problem
         watch.step(step)
+        keep_snapshot(trainer, folder)
         if due(every.evaluate) or trainer.number == steps:
             watch.held_out(trainer.number, trainer.held_out(every.held_out or None))
         if due(every.save) or trainer.number == steps or stop.signal is not None:
@@ -141,7 +182,8 @@ def save(trainer: Trainer, folder: Path, since: list[Step] | None = None) -> Pat
         "since": [asdict(step) for step in since or []],
     }
     family = None if isinstance(config.model, StartConfig) else config.model.family
-    newest = checkpoint.write(folder, trainer.number, trainer.model, family, state)
+    with trainer.finished() as model:
+        newest = checkpoint.write(folder, trainer.number, model, family, state, **trainer.beside)
     checkpoint.tidy(folder, config.every.keep)
     return newest
 
@@ -150,7 +192,9 @@ def _go_on(trainer: Trainer, folder: Path, state: dict[str, Any]) -> list[Step]:
     """Put a trainer where a checkpoint was written; the steps that were not told of yet."""
     data = plain(trainer.batches.describe())
     refuse(data, state["data"], f"{folder} is a checkpoint of a run on other data")
-    checkpoint.read_weights(folder, trainer.model)
+    refuse(dict(trainer.begun_from), state["begun_from"], f"{folder} is of a run that began from another model")
+    if not adapted(trainer.model):
+        checkpoint.read_weights(folder, trainer.model)
     trainer.set_state(state)
     return [Step(**step) for step in state["since"]]
 
@@ -161,7 +205,8 @@ def check_same(config: TrainConfig, state: dict[str, Any], folder: Path) -> list
     Raises:
         ClearheadError: model, objective, data or anything else that decides what a step does is another.
     """
-    mine, theirs = plain(config), state["config"]
+    # What it began from is known by its content, and may lie elsewhere today.
+    mine, theirs = _without_sources(plain(config)), _without_sources(state["config"])
     refuse(mine["model"], theirs["model"], f"{folder} is a checkpoint of another model", "model")
     refuse(mine["data"], theirs["data"], f"{folder} is a checkpoint of a run on other data", "data")
     found = differences(mine, theirs)
@@ -171,9 +216,20 @@ def check_same(config: TrainConfig, state: dict[str, Any], folder: Path) -> list
     return found
 
 
+def _without_sources(config: dict[str, Any]) -> dict[str, Any]:
+    """A config as JSON, but for where the models lie that it begins from."""
+    config = copy.deepcopy(config)
+    for part in (config["model"], config["objective"]["teacher"]):
+        if part is not None:
+            part.pop("source", None)
+    return config
+
+
 def _finish(trainer: Trainer, prepared: Prepared, folder: Path, watch: Watch, newest: Path | None) -> dict[str, Any]:
     """Measure the finished model, and write the report."""
-    report = {"steps": trainer.number, "checkpoint": str(newest), **prepared.measure(trainer.model)}
+    about = {"steps": trainer.number, "checkpoint": str(newest)}
+    with trainer.finished() as model:
+        report = {**about, **_losses(folder), **prepared.measure(model)}
     text = json.dumps({**report, "config": plain(trainer.config)}, indent=2) + "\n"
     try:
         (folder / REPORT).write_text(text, encoding="utf-8")
@@ -181,6 +237,16 @@ def _finish(trainer: Trainer, prepared: Prepared, folder: Path, watch: Watch, ne
         raise ClearheadError(f"{folder / REPORT} can't be written: {problem.strerror or problem}") from problem
     watch.note("  ".join(f"{name.replace('_', ' ')} {_number(value)}" for name, value in report.items()))
     return report
+
+
+def _losses(folder: Path) -> dict[str, float]:
+    """The loss on held-out data in the end, and of a model that was there before, at the beginning."""
+    lines = map(json.loads, (folder / METRICS).read_text(encoding="utf-8").splitlines())
+    losses = {line["step"]: line["held_out_loss"] for line in lines if "held_out_loss" in line}
+    if not losses:
+        return {}
+    before = {"held_out_loss_before": losses[0]} if 0 in losses else {}
+    return {**before, "held_out_loss": losses[max(losses)]}
 
 
 def _number(value: Any) -> str:

@@ -6,7 +6,7 @@ import difflib
 import json
 import types
 from collections.abc import Callable, Iterator
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import MISSING, Field, fields, is_dataclass, replace
 from functools import partial
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -33,6 +33,36 @@ def _with_kind(value: Any, hint: Any) -> Any:
     said = plain(value)
     several = sum(is_dataclass(one) for one in get_args(hint)) > 1
     return {"record": type(value).__name__, **said} if several and is_dataclass(value) else said
+
+
+def from_plain(hint: Any, value: Any) -> Any:
+    """What `plain` was given, of this type, from what it gave.
+
+    Raises:
+        TypeError, ValueError: it is of no such record: another version of this package has written it.
+    """
+    if isinstance(hint, type) and is_dataclass(hint):
+        hints = get_type_hints(hint)
+        unknown = [name for name in value if name not in hints and name != "record"]
+        if unknown:
+            raise ValueError(f"{hint.__name__} has no field {unknown[0]!r}")
+        return hint(**{name: from_plain(hints[name], one) for name, one in value.items() if name != "record"})
+    kinds = get_args(hint)
+    if get_origin(hint) in (Union, types.UnionType):
+        if isinstance(value, dict):
+            records = [one for one in kinds if is_dataclass(one)]
+            name = value.get("record", getattr(records[0], "__name__", "") if len(records) == 1 else "")
+            found = [one for one in records if getattr(one, "__name__", None) == name]
+            if not found:
+                raise ValueError(f"there is no record {name!r}")
+            return from_plain(found[0], value)
+        if isinstance(value, list):
+            return from_plain(next(one for one in kinds if get_origin(one) is tuple), value)
+        return value
+    if get_origin(hint) is tuple:
+        parts = (kinds[0],) * len(value) if kinds[-1] is Ellipsis else kinds
+        return tuple(from_plain(part, one) for part, one in zip(parts, value, strict=True))
+    return value
 
 
 def leaves(value: Any, path: str = "", *, fold: bool = False) -> Iterator[tuple[str, Any]]:
@@ -86,7 +116,10 @@ def _at(part: Any, path: str, names: list[str], new: Callable[[Any], Any], whole
     if not is_dataclass(part) or isinstance(part, type) or name not in {f.name for f in fields(part)}:
         raise _unknown(path, whole)
     if rest:
-        value = _at(getattr(part, name), path, rest, new, whole)
+        inner = getattr(part, name)
+        # A part that may be left out comes to be when something of it is set.
+        inner = _unsaid(get_type_hints(type(part))[name]) if inner is None else inner
+        value = _at(inner, path, rest, new, whole)
     else:
         if is_dataclass(getattr(part, name)):
             raise UsageError(f"{path} is made of parts; set one of them, such as {_parts(whole, path)[0]}")
@@ -95,6 +128,31 @@ def _at(part: Any, path: str, names: list[str], new: Callable[[Any], Any], whole
         except ValueError as problem:
             raise UsageError(f"{path} can't be {problem}") from None
     return replace(part, **{name: value})
+
+
+def _unsaid(hint: Any) -> Any:
+    """The record that a field may hold, with nothing said of it; None where it is none."""
+    kinds = [one for one in get_args(hint) if is_dataclass(one)]
+    if len(kinds) != 1:
+        return None
+    kind: Any = kinds[0]
+    return kind(**{f.name: "" for f in fields(kind) if _must_be_said(f)})
+
+
+def _must_be_said(field: Field[Any]) -> bool:
+    return field.default is MISSING and field.default_factory is MISSING
+
+
+def unsaid(config: Any, path: str = "") -> list[str]:
+    """The paths of texts that have no default and that nobody gave."""
+    found = []
+    for f in fields(config):
+        value, at = getattr(config, f.name), f"{path}.{f.name}" if path else f.name
+        if is_dataclass(value):
+            found += unsaid(value, at)
+        elif value == "" and _must_be_said(f):
+            found.append(at)
+    return found
 
 
 def _parts(config: Any, path: str) -> list[str]:

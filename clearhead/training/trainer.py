@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -15,9 +15,14 @@ from clearhead.errors import ClearheadError
 from clearhead.model.transformer import Transformer
 from clearhead.taps import Mode, address
 from clearhead.training import checkpoint
+from clearhead.training.average import Average
+from clearhead.training.blocks import run_by, ways
 from clearhead.training.config import TrainConfig
 from clearhead.training.data.batches import split
+from clearhead.training.lora import adapted, merged
+from clearhead.training.objectives import of_data
 from clearhead.training.optimiser import optimiser
+from clearhead.training.scale.world import Alone
 from clearhead.training.schedule import factor
 
 if TYPE_CHECKING:
@@ -48,13 +53,31 @@ class Step:
 class Trainer:
     """A model, what it learns, and from what. `number` steps are done."""
 
-    def __init__(self, config: TrainConfig, model: Transformer, objective: Objective, batches: Batches) -> None:
+    def __init__(
+        self,
+        config: TrainConfig,
+        model: Transformer,
+        objective: Objective,
+        batches: Batches,
+        begun_from: Mapping[str, str] | None = None,
+        world: Alone | None = None,
+    ) -> None:
+        """begun_from: hashes of the models that the run begins from, which must be the same for it to go on.
+        world: the processes of the run; the model is laid out over them.
+        """
         self.config = config
+        self.begun_from = dict(begun_from or {})
         self.model = model
         self.objective = objective
         self.batches = batches
+        self.beside: dict[str, Any] = {}
+        """What checkpoints have beside the weights: the labels' names, and files (see `clearhead.save`)."""
+        self.world = world or Alone()
+        self.lesson = self.world.lesson(model, objective, lambda: batches.step(0))
         self.optimiser = optimiser(model, config.optim)
         self.peaks = [float(group["lr"]) for group in self.optimiser.param_groups]
+        self.average = Average(model, config.run.average) if config.run.average else None
+        self.ways = ways(model, config.run)
         self.number = 0
 
     def step(self) -> Step:
@@ -69,14 +92,18 @@ class Trainer:
         self.optimiser.zero_grad(set_to_none=True)
         batch = self.batches.step(self.number)
         total = n_targets = 0.0
-        for part in split(batch, self.config.batch.micro_rows or len(batch.targets)):
-            before = torch.get_rng_state()
-            with self._precision():
-                loss, n = self.objective.loss(self.model, part)
-            if not math.isfinite(value := float(loss.detach())):
-                raise self._not_finite(f"the loss of step {self.number + 1} is {value}", part, before)
-            loss.backward()
-            total, n_targets = total + value, n_targets + float(n)
+        with run_by(self.ways):
+            parts = self._parts(batch)
+            for i, part in enumerate(parts, 1):
+                before = torch.get_rng_state()
+                self.lesson.last(i == len(parts))
+                with self._precision():
+                    loss, n_here = self.lesson(self.objective, part)
+                value, n = self.world.summed(float(loss.detach()), float(n_here))
+                if not math.isfinite(value):
+                    raise self._not_finite(f"the loss of step {self.number + 1} is {value}", part, before)
+                loss.backward()
+                total, n_targets = total + value, n_targets + n
         if n_targets == 0:
             raise ClearheadError(f"step {self.number + 1} has nothing to learn: its batch holds no target")
         norm = self._scale_gradients(n_targets)
@@ -86,7 +113,10 @@ class Trainer:
         self.optimiser.step()
         # Fused kernels leave the versions of weights as they are, by which what is made of weights is known to be old.
         torch.autograd.graph.increment_version([p for p in self.model.parameters() if p.grad is not None])
+        self.lesson.moved()
         self.number += 1
+        if self.average is not None:
+            self.average.add(self.number)
         return Step(
             number=self.number,
             loss=total / n_targets,
@@ -96,15 +126,21 @@ class Trainer:
             n_slots=next(iter(batch.inputs.values())).shape[:2].numel(),
         )
 
+    def _parts(self, batch: Batch) -> list[Batch]:
+        """This process' rows of a batch, in micro-batches."""
+        mine = self.world.mine(batch)
+        return split(mine, self.config.batch.micro_rows or len(mine.targets))
+
     def _scale_gradients(self, n_targets: float) -> float:
         """Make the gradients of the sum those of the mean, no longer than the clip; the length they had before."""
         named = [(name, p.grad) for name, p in self.model.named_parameters() if p.grad is not None]
         gradients = [gradient for _, gradient in named]
-        norm = float(torch.nn.utils.get_total_norm(gradients)) / n_targets
+        norm = float(self.world.number(torch.nn.utils.get_total_norm(gradients))) / n_targets
         if not math.isfinite(norm):
             # It spreads from where it arose towards the input, so that is the last one which has it.
-            odd = [name for name, gradient in named if not bool(gradient.isfinite().all())]
-            where = odd[-1] if odd else "all of them together"
+            odd = [i for i, (_, gradient) in enumerate(named) if not self._is_finite(gradient)]
+            last = self.world.any(odd[-1] if odd else None)
+            where = "all of them together" if last is None else named[last][0]
             raise NotFiniteError(f"the gradient of step {self.number + 1} is not finite, first in {where}")
         clip = self.config.optim.clip
         by = (1.0 if clip == 0 or norm <= clip else clip / norm) / n_targets
@@ -114,36 +150,72 @@ class Trainer:
     def held_out(self, most: int | None = None) -> dict[str, float]:
         """The mean loss over held-out targets, or over those of the first `most` batches. Draws no random number."""
         total = n_targets = 0.0
-        with evaluating(self.model):
+        objective = of_data(self.objective)
+        with self._mean_in_place(), evaluating(self.model):
             for i, batch in enumerate(self.batches.held_out()):
                 if most is not None and i >= most:
                     break
-                for part in split(batch, self.config.batch.micro_rows or len(batch.targets)):
+                for part in self._parts(batch):
                     with self._precision():
-                        loss, n = self.objective.loss(self.model, part)
+                        loss, n = self.lesson(objective, part)
                     total, n_targets = total + float(loss), n_targets + float(n)
+            self.lesson.settle()
+        total, n_targets = self.world.summed(total, n_targets)
         return {"held_out_loss": total / n_targets} if n_targets else {}
 
+    @contextmanager
+    def finished(self) -> Iterator[Transformer]:
+        """The model that is measured and saved: a plain one, of all that training has come to."""
+        with self._mean_in_place():
+            yield self._plain()
+
+    def end(self) -> Transformer:
+        """The same for good: no step can follow."""
+        if self.average is not None:
+            self.average.settle()
+        return self._plain().eval()
+
+    def _plain(self) -> Transformer:
+        """The model by itself; of several processes, the first has it."""
+        model = self.world.whole(self.model)
+        return merged(model) if self.world.leads else model
+
+    def _mean_in_place(self) -> AbstractContextManager[None]:
+        return nullcontext() if self.average is None else self.average.in_place()
+
     def state(self) -> dict[str, Any]:
-        """All that the next step depends on, beside the weights and the config."""
+        """All that the next step depends on, beside the weights of the finished model and the config.
+
+        Where the weights that move are not those of the finished model, they are here too.
+        """
+        # Copies, because the mean takes their place where a checkpoint is written.
+        apart = adapted(self.model) or self.average is not None
+        trained = {name: p.detach().clone() for name, p in self.model.named_parameters() if apart and p.requires_grad}
         named = {name for name, _ in self.model.named_parameters(remove_duplicate=False)}
         buffers = {name: value for name, value in self.model.state_dict().items() if name not in named}
-        return {
-            "step": self.number,
+        tensors = {
             "optimiser": self.optimiser.state_dict(),
-            "random": checkpoint.random_state(),
             "buffers": buffers,
+            "weights": trained,
+            "means": {} if self.average is None else self.average.means,
         }
+        random = self.world.random_state()
+        return {"step": self.number, "begun_from": self.begun_from, **self.world.whole_state(tensors), **random}
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Go on from what `state` gave; the weights are set apart from it."""
         rates = [group["lr"] for group in self.optimiser.param_groups]
-        self.optimiser.load_state_dict(state["optimiser"])
+        self.optimiser.load_state_dict(self.world.laid_out(state["optimiser"], self.optimiser))
         for group, rate in zip(self.optimiser.param_groups, rates, strict=True):
             group["lr"] = rate
-        self.model.load_state_dict(state["buffers"], strict=False)
+        like = self.model.state_dict()
+        weights = {name: self.world.place(value, like[name]) for name, value in state["weights"].items()}
+        self.model.load_state_dict({**state["buffers"], **weights}, strict=False)
+        if (average := self.average) is not None:
+            means = {name: self.world.place(value, average.means[name]) for name, value in state["means"].items()}
+            average.set_state(means)
         self.number = int(state["step"])
-        checkpoint.set_random_state(state["random"])
+        self.world.set_random_state(state, self.config.run.seed)
 
     def _precision(self) -> AbstractContextManager[Any]:
         if self.config.run.dtype == "float32":
@@ -152,16 +224,19 @@ class Trainer:
 
     def _not_finite(self, what: str, batch: Batch, random_state: Tensor) -> NotFiniteError:
         """Run the batch again, with the same random numbers, to see which layer is the first to go wrong."""
-        odd = next((name for name, p in self.model.named_parameters() if not bool(p.isfinite().all())), None)
-        if odd is not None:
+        odd = next((name for name, p in self.model.named_parameters() if not self._is_finite(p)), None)
+        if (odd := self.world.said(odd)) is not None:
             return NotFiniteError(f"{what}: the weights {odd} are not finite")
         torch.set_rng_state(random_state)
         finder = _FirstOdd()
         with torch.no_grad(), self._precision():
-            self.objective.loss(self.model, batch, taps=finder)
-        if finder.found is None:
+            self.lesson(self.objective, batch, finder)
+        if (found := self.world.said(finder.found)) is None:
             return NotFiniteError(f"{what}, though every layer's output is finite: it is the head, or a target")
-        return NotFiniteError(f"{what}: the first layer whose output is not finite is {finder.found}")
+        return NotFiniteError(f"{what}: the first layer whose output is not finite is {found}")
+
+    def _is_finite(self, value: Tensor) -> bool:
+        return bool(self.world.here(value).isfinite().all())
 
 
 class _FirstOdd:

@@ -13,7 +13,8 @@ from safetensors.torch import load_file, save_file
 import clearhead
 from clearhead.errors import ClearheadError
 from clearhead.families import FAMILIES
-from clearhead.families.weights import Concat, RopeOrder, Row, Shift, check_bijection
+from clearhead.families.row_ops import Concat, RopeOrder, Shift
+from clearhead.families.weights import Row, check_bijection
 from tests.tiny import llama
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from clearhead.errors import ClearheadError
-from clearhead.state import KVState, WindowState
+from clearhead.layer_state import KVState, WindowState
 from tests.model.small import small
 from tests.oracles import close
 

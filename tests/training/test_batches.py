@@ -17,6 +17,7 @@ from torch import Tensor
 
 from clearhead.errors import ClearheadError, UsageError
 from clearhead.inputs.tokenizer import Tokenizer
+from clearhead.training.config import MaskingConfig
 from clearhead.training.data.batches import (
     IGNORE,
     Batch,
@@ -29,7 +30,6 @@ from clearhead.training.data.batches import (
     split,
 )
 from clearhead.training.data.documents import Corpus
-from clearhead.training.data.masking import MaskingConfig
 from clearhead.training.data.rows import Marks, by_length, split_records
 from clearhead.training.data.shards import TokenStore, store_texts, tokenise
 from clearhead.training.data.tokenizers import TokenizerConfig, train_tokenizer
@@ -340,8 +340,8 @@ def read_pairs(batches: list[Batch]) -> list[tuple[str, str]]:
             assert answer == [*read[1:], END]
             assert (batch.targets[i][~there[i]] == IGNORE).all()
             ids = source[i][heard[i]].tolist()
-            assert (ids[0], ids[-1]) == (END, END)
-            found.append((bytes(ids[1:-1]).decode(), bytes(read[1:]).decode()))
+            assert ids[0] == END
+            found.append((bytes(ids[1:]).decode(), bytes(read[1:]).decode()))
     return found
 
 

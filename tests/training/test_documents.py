@@ -166,7 +166,7 @@ def test_plain_text_has_no_columns(tmp_path: Path) -> None:
 
 def test_a_corpus_without_path_or_columns_is_refused() -> None:
     with pytest.raises(UsageError, match="needs a path"):
-        Corpus(path="")
+        find(Corpus(path=""))
     with pytest.raises(UsageError, match="at least one column"):
         Corpus(path="x", columns=())
 

@@ -8,8 +8,9 @@ import pytest
 from clearhead.errors import ClearheadError, UsageError
 from clearhead.inputs.tokenizer import Tokenizer
 from clearhead.ops.losses import IGNORE
+from clearhead.training.config import MaskingConfig
 from clearhead.training.data.batches import generator
-from clearhead.training.data.masking import Masker, MaskingConfig
+from clearhead.training.data.masking import Masker
 from clearhead.training.data.tokenizers import TokenizerConfig, train_tokenizer
 
 TEXT = "the unbelievable keys to the cabinet are on the table; unbelievable, the trophy did not fit. "

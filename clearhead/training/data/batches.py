@@ -19,7 +19,9 @@ from clearhead.config import LearnedPositions, SinusoidalPositions, StackConfig,
 from clearhead.errors import ClearheadError, UsageError
 from clearhead.generation.prompts import window
 from clearhead.ops.losses import IGNORE
-from clearhead.training.data.masking import Masker, MaskingConfig
+from clearhead.training.config import MaskingConfig
+from clearhead.training.data.documents import Share
+from clearhead.training.data.masking import Masker
 from clearhead.training.data.rows import (
     Epoch,
     Labelled,
@@ -240,14 +242,14 @@ def next_token_batches(
     rows: int,
     length: int,
     pack: Pack = "documents",
-    held_out: float = 0.05,
+    held_out: Share = 0.05,
     seed: int = 0,
     marks: Marks | None = None,
 ) -> RowBatches:
     """Each token from those before it. A document begins with the tokenizer's begin mark (or else its end mark), which
     its first token is told from, and ends with the end mark, which is told too.
 
-    held_out: the share of documents to measure on.
+    held_out: the share of documents to measure on, or a pattern of the files that are.
     marks: others than the tokenizer's.
     """
     if marks is None:
@@ -264,7 +266,7 @@ def masked_batches(
     rows: int,
     length: int,
     pack: Pack = "documents",
-    held_out: float = 0.05,
+    held_out: Share = 0.05,
     seed: int = 0,
     masking: MaskingConfig | None = None,
 ) -> RowBatches:
@@ -285,7 +287,7 @@ def _text_batches(
     rows: int,
     length: int,
     pack: Pack,
-    held_out: float,
+    held_out: Share,
     seed: int,
     masking: MaskingConfig | None = None,
 ) -> RowBatches:
@@ -332,7 +334,7 @@ def pair_batches(
     source_length: int | None = None,
     start: int | None = None,
     longer: Longer = "refuse",
-    held_out: float = 0.05,
+    held_out: Share = 0.05,
     seed: int = 0,
 ) -> RowBatches:
     """The second column of each record from the first, for an encoder and a decoder. Rows of like length are read
@@ -355,7 +357,8 @@ def pair_batches(
     if end is None or start is None:
         raise ClearheadError(f"the tokenizer of {tokenizer.where} has no end mark, so a target would never end")
     before, after = marks_around(tokenizer)
-    source, target = Marks(before_row=before, after_row=after or (end,)), Marks(before_document=(start,), end=end)
+    # A source stands between the marks that the tokenizer puts around any text, as it will when the model is used.
+    source, target = Marks(before_row=before, after_row=after), Marks(before_document=(start,), end=end)
     lengths = (source_length or length, length)
     _check_length(lengths[0], len(source.all))
     _check_length(length, 1)
@@ -395,7 +398,7 @@ def label_batches(
     names: Sequence[str] | None = None,
     values: bool = False,
     longer: Longer = "cut",
-    held_out: float = 0.05,
+    held_out: Share = 0.05,
     seed: int = 0,
 ) -> RowBatches:
     """What each text is, for a head of labels.
@@ -411,7 +414,7 @@ def label_batches(
     before, after = marks_around(tokenizer)
     marks = Marks(before_row=before, after_row=after)
     _check_length(length, len(marks.all))
-    names = None if values else tuple(names if names is not None else _in_order(set(store.labels.tolist())))
+    names = None if values else tuple(names if names is not None else in_order(set(store.labels.tolist())))
     targets = _values(store) if names is None else _numbers(store, names)
     learnt, held = (
         Labelled(store, that_fit(store, part, (len(marks.all),), (length,), longer), targets, marks, length, rows)
@@ -439,7 +442,7 @@ def label_batches(
     return batches
 
 
-def _in_order(names: set[str]) -> list[str]:
+def in_order(names: set[str]) -> list[str]:
     """Numbers by their size, other names by the alphabet."""
     return sorted(names, key=int) if all(name.lstrip("-").isdecimal() for name in names) else sorted(names)
 

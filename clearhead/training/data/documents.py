@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+Share = float | str
+"""Which documents are held out: about so many of them, or all of the files whose names match a pattern."""
 Format = Literal["auto", "text", "lines", "jsonl", "csv", "tsv", "parquet"]
 HUB = "hub:"
 BY_SUFFIX = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}
@@ -61,8 +63,6 @@ class Corpus:
     """In a folder, which of these files are passed over, likewise by patterns."""
 
     def __post_init__(self) -> None:
-        if not self.path:
-            raise UsageError("a corpus needs a path: a file, a folder, or hub:owner/name")
         if not self.columns:
             raise UsageError("a corpus needs at least one column to read")
 
@@ -102,6 +102,8 @@ def find(corpus: Corpus) -> tuple[Source, ...]:
     Raises:
         ClearheadError: there is no such file or folder, it can't be read, or nothing is in it.
     """
+    if not corpus.path:
+        raise UsageError("a corpus needs a path: a file, a folder, or hub:owner/name")
     if corpus.path.startswith(HUB):
         return (Source(path=corpus.path, name=corpus.path, format="hub", size=0),)
     root = located(corpus.path)
@@ -159,7 +161,7 @@ def _unreadable(path: object, problem: OSError) -> ClearheadError:
 
 
 def documents(
-    corpus: Corpus, *, held_out: bool | None = None, share: float = 0.05, seed: int = 0
+    corpus: Corpus, *, held_out: bool | None = None, share: Share = 0.05, seed: int = 0
 ) -> Iterator[tuple[str, Document]]:
     """Every document with the name of its source, in order.
 
@@ -171,7 +173,9 @@ def documents(
                 yield source.name, document
 
 
-def _is_held_out(name: str, item: int, share: float, seed: int) -> bool:
+def _is_held_out(name: str, item: int, share: Share, seed: int) -> bool:
+    if isinstance(share, str):
+        return fnmatch.fnmatchcase(name, share)
     import numpy as np
 
     return bool(is_held_out(np.array([document_key(name, item)], np.uint64), share, seed)[0])
@@ -198,8 +202,13 @@ def is_held_out(keys_N: NDArray[np.uint64], share: float, seed: int) -> NDArray[
 
 
 def read(corpus: Corpus, source: Source, start: int = 0, stop: int | None = None) -> Iterator[Document]:
+    """As `records`; those with a text that has no character are passed over."""
+    return (document for document in records(corpus, source, start, stop) if all(document.texts))
+
+
+def records(corpus: Corpus, source: Source, start: int = 0, stop: int | None = None) -> Iterator[Document]:
     """The documents of a source, or of the part of it whose lines begin at the bytes from `start` to `stop`, or whose
-    rows have these numbers. Only `lines`, `jsonl` and tables have parts. Texts without a character are passed over.
+    rows have these numbers. Only `lines`, `jsonl` and tables have parts.
 
     Raises:
         ClearheadError: it can't be read, is no UTF-8, or lacks what is asked for; the message names the place.
@@ -210,14 +219,12 @@ def read(corpus: Corpus, source: Source, start: int = 0, stop: int | None = None
             ".parquet (or say format=)"
         )
     if source.format == "text":
-        found = _read_text(source)
-    elif source.format in ("lines", "jsonl"):
-        found = _read_lines(corpus, source, start, stop)
-    elif source.format in ("csv", "tsv"):
-        found = _read_csv(corpus, source)
-    else:
-        found = _read_table(corpus, source, start, stop)
-    return (document for document in found if all(document.texts))
+        return _read_text(source)
+    if source.format in ("lines", "jsonl"):
+        return _read_lines(corpus, source, start, stop)
+    if source.format in ("csv", "tsv"):
+        return _read_csv(corpus, source)
+    return _read_table(corpus, source, start, stop)
 
 
 def place(source: Source, item: int) -> str:

@@ -2,39 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from clearhead.errors import ClearheadError, UsageError
+from clearhead.errors import ClearheadError
 from clearhead.ops.losses import IGNORE
+from clearhead.training.config import MaskingConfig
 
 if TYPE_CHECKING:
     from clearhead.inputs.tokenizer import Tokenizer
 
 Ids = NDArray[np.int64]
-
-
-@dataclass(frozen=True, kw_only=True)
-class MaskingConfig:
-    """`share` of the tokens are to be told; of these so many are masked, so many another token, and the rest stay."""
-
-    share: float = 0.15
-    masked: float = 0.8
-    other: float = 0.1
-    whole_words: bool = False
-    """Words are chosen, and all tokens of one together."""
-
-    def __post_init__(self) -> None:
-        if not 0 < self.share <= 1:
-            raise UsageError(f"masking.share is {self.share}; it must be more than 0 and at most 1")
-        if min(self.masked, self.other) < 0 or self.masked + self.other > 1:
-            raise UsageError(
-                f"masking.masked is {self.masked} and masking.other {self.other}; they are shares of the chosen "
-                "tokens, together at most 1"
-            )
 
 
 class Masker:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from clearhead.errors import ClearheadError
 from clearhead.ops.losses import IGNORE
-from clearhead.training.data.documents import is_held_out
+from clearhead.training.data.documents import Share, is_held_out
 from clearhead.training.data.shards import TokenStore
 
 Ids = NDArray[np.int64]
@@ -68,15 +68,26 @@ class Epoch(NamedTuple):
 # ---- what is learnt from, and what is held out
 
 
-def split_records(store: TokenStore, share: float, seed: int) -> tuple[Ids, Ids]:
-    """The records to learn from and those held out, by number; ones with an empty text are neither."""
+def split_records(store: TokenStore, share: Share, seed: int) -> tuple[Ids, Ids]:
+    """The records to learn from and those held out, by number; ones with an empty text are neither.
+
+    Raises:
+        ClearheadError: no file is held out, or every one is.
+    """
     lengths = store.lengths.reshape(store.n_records, store.n_columns)
     records = np.flatnonzero((lengths > 0).all(axis=1))
-    held = is_held_out(store.keys[records], share, seed) if share > 0 else np.zeros(len(records), bool)
+    if isinstance(share, str):
+        held = store.named(share)[records]
+        if held.all() or not held.any():
+            names = ", ".join(source.name for source in store.sources[:5])
+            which = "every file" if held.all() else "no file"
+            raise ClearheadError(f"{which} matches the pattern of what is held out, {share!r}; there are {names}")
+    else:
+        held = is_held_out(store.keys[records], share, seed) if share > 0 else np.zeros(len(records), bool)
     return records[~held], records[held]
 
 
-def split_documents(store: TokenStore, marks: Marks, share: float, seed: int) -> tuple[Spans, Spans]:
+def split_documents(store: TokenStore, marks: Marks, share: Share, seed: int) -> tuple[Spans, Spans]:
     """Documents to learn from and those held out; where there are too few to tell them apart, the end of each is.
 
     Raises:
@@ -86,7 +97,7 @@ def split_documents(store: TokenStore, marks: Marks, share: float, seed: int) ->
         raise ClearheadError(f"documents have one column, and these records have {store.n_columns}")
     learnt, held = split_records(store, share, seed)
     sizes = store.lengths + len(marks.before_document) + len(marks.after_document)
-    if share == 0 or (len(learnt) and len(held)):
+    if isinstance(share, str) or share == 0 or (len(learnt) and len(held)):
         return _whole(learnt, sizes), _whole(held, sizes)
     every = np.sort(np.concatenate([learnt, held]))
     every = every[sizes[every] > 1]

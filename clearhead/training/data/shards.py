@@ -8,6 +8,7 @@ sources, tokenizer and columns: other text is another folder, and what an interr
 
 from __future__ import annotations
 
+import fnmatch
 import json
 import os
 import secrets
@@ -169,7 +170,7 @@ def _make(
     size = {number: sum(_size(part, sources) for part in jobs[number]) for number in left}
     n = min(processes or _processors(), len(left))
     total = sum(size.values())
-    with _bar("tokenising", total, sys.stderr.isatty() if progress is None else progress) as tell:
+    with progress_bar("tokenising", total, progress) as tell:
         if n > 1 and (processes is not None or total > ALONE):
             from clearhead.training.data.worker import run_jobs
 
@@ -375,9 +376,9 @@ def _broken(path: Path, problem: str) -> ClearheadError:
 
 
 @contextmanager
-def _bar(what: str, total: int, show: bool) -> Iterator[Callable[[int], object]]:
-    """A bar on standard error; what it gives is told how much more is done."""
-    if not show or not total:
+def progress_bar(what: str, total: int, show: bool | None = None) -> Iterator[Callable[[int], object]]:
+    """A bar on standard error; what it gives is told how much more is done. `show`: None is when a person watches."""
+    if not (sys.stderr.isatty() if show is None else show) or not total:
         yield lambda done: None
         return
     from rich.console import Console
@@ -443,6 +444,12 @@ class TokenStore:
         first, end = self._bounds[shard][number - self.first_of_shard[shard] :][:2]
         stop = end if stop is None else min(first + stop, end)
         return self._ids[shard][first + start : stop]
+
+    def named(self, pattern: str) -> NDArray[np.bool_]:
+        """Which records are from files whose names match a pattern."""
+        matches = np.array([fnmatch.fnmatchcase(source.name, pattern) for source in self.sources], bool)
+        found: NDArray[np.bool_] = matches[self._places[:, 0]]
+        return found
 
     def place(self, record: int) -> str:
         """The file that a record is from, and its line or row."""

@@ -18,7 +18,7 @@ from clearhead.inputs.spelling import byte_alphabet
 from clearhead.inputs.tokenizer import Tokenizer
 from clearhead.inputs.vocabulary import ROLES, Vocabulary, mark_ends
 
-Kind = Literal["bpe", "unigram", "wordpiece", "bytes"]
+Kind = Literal["bpe", "unigram", "wordpiece", "bytes", "pieces"]
 END = "<|endoftext|>"
 MARKS: dict[str, dict[str, str]] = {
     "bpe": {"bos_token": END, "eos_token": END, "pad_token": END},
@@ -31,6 +31,7 @@ MARKS: dict[str, dict[str, str]] = {
         "mask_token": "[MASK]",
     },
     "bytes": {"bos_token": END, "eos_token": END, "pad_token": END},
+    "pieces": {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"},
 }
 """The tokens that have a role, where nothing else is asked for."""
 MOST_LETTERS = 1000
@@ -43,8 +44,9 @@ class TokenizerConfig:
 
     "bpe" merges bytes (Sennrich 2016; Radford 2019), "unigram" keeps the likeliest pieces of bytes (Kudo 2018): every
     text comes back as it was. "wordpiece" is BERT's (Devlin 2018), whose unknown characters are lost. "bytes" is one
-    token a byte, and learns nothing. The same texts give the same tokenizer; a "unigram" may differ in the last digits
-    of its scores, which its trainer sums up in no fixed order.
+    token a byte, and learns nothing; neither does "pieces", which has those that are given and nothing else. The same
+    texts give the same tokenizer; a "unigram" may differ in the last digits of its scores, which its trainer sums up
+    in no fixed order.
     """
 
     kind: Kind = "bpe"
@@ -56,6 +58,9 @@ class TokenizerConfig:
     """Whether a text is given its marks: bos before it, or [CLS] and [SEP] around it."""
     lowercase: bool = False
     """All text is made small, and accents are dropped (wordpiece)."""
+    pieces: tuple[str, ...] = ()
+    """Of "pieces": what words are made of. ## before one says that it stands inside a word. A word is white space to
+    white space, cut into the longest piece that fits, and on; one that has other parts is unknown as a whole."""
 
     def __post_init__(self) -> None:
         if self.kind not in MARKS:
@@ -65,8 +70,10 @@ class TokenizerConfig:
             raise UsageError(f"there is no role {unknown[0]!r} for a token; there are {', '.join(ROLES)}")
         if self.lowercase and self.kind != "wordpiece":
             raise UsageError(f"lowercase is for wordpiece; a {self.kind} tokenizer gives every text back as it was")
-        least = {"wordpiece": 0, "bytes": 0}.get(self.kind, 256) + len(set(self.names.values()))
-        if self.size <= least and self.kind != "bytes":
+        if bool(self.pieces) != (self.kind == "pieces"):
+            raise UsageError(f"a {self.kind} tokenizer is given {len(self.pieces)} pieces; they are for kind pieces")
+        least = {"wordpiece": 0, "bytes": 0, "pieces": 0}.get(self.kind, 256) + len(set(self.names.values()))
+        if self.size <= least and self.kind not in ("bytes", "pieces"):
             raise UsageError(f"a {self.kind} tokenizer with its marks has more than {least} ids; size is {self.size}")
 
     @property
@@ -94,11 +101,11 @@ def train_tokenizer(texts: Iterable[str], config: TokenizerConfig | None = None)
         raise
     except Exception as problem:  # the package raises bare Exceptions
         raise ClearheadError(f"a {config.kind} tokenizer of {config.size} ids can't be trained: {problem}") from problem
-    if config.kind != "bytes" and not counted.characters:
+    if config.kind not in ("bytes", "pieces") and not counted.characters:
         raise ClearheadError("there is no text to train a tokenizer on")
     core.add_special_tokens(_special(names))
     if config.around:
-        _mark(core, names)
+        _mark(core, names, config.kind)
     return wrap(core, names, where=f"a {config.kind} tokenizer trained here")
 
 
@@ -135,6 +142,12 @@ def _parts(config: TokenizerConfig, names: Mapping[str, str]) -> tuple[Core, Any
         core.normalizer = normalizers.BertNormalizer(lowercase=config.lowercase)
         core.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         core.decoder = decoders.WordPiece()
+        return core, None
+    if config.kind == "pieces":
+        vocabulary = {piece: i for i, piece in enumerate(dict.fromkeys([*names.values(), *config.pieces]))}
+        core = Core(models.WordPiece(vocabulary, unk_token=names.get("unk_token", "<unk>")))
+        core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+        core.decoder = decoders.WordPiece(cleanup=False)
         return core, None
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer: Any = None
@@ -182,7 +195,7 @@ def _train_pieces(core: Core, texts: Iterable[str], config: TokenizerConfig, nam
     return Core.from_str(json.dumps(made))
 
 
-def _mark(core: Core, names: Mapping[str, str]) -> None:
+def _mark(core: Core, names: Mapping[str, str], kind: Kind) -> None:
     """Let it put its marks around a text."""
     first, last = names.get("cls_token"), names.get("sep_token")
     if first is not None and last is not None:
@@ -193,6 +206,8 @@ def _mark(core: Core, names: Mapping[str, str]) -> None:
         )
     elif "bos_token" in names:
         mark_ends(core, names["bos_token"], None)
+    elif kind == "pieces" and "eos_token" in names:
+        mark_ends(core, None, names["eos_token"])
 
 
 def wrap(core: Core, names: Mapping[str, str], where: str) -> Tokenizer:

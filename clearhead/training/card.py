@@ -1,0 +1,93 @@
+"""What a shipped model tells of itself: how it was made and how good it is, and the curve of its loss."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from clearhead.training.config import DataConfig, TrainConfig
+
+WIDTH, HEIGHT, EDGE = 640, 240, 40
+
+
+@dataclass(frozen=True, kw_only=True)
+class Made:
+    """A model, and how it came to be."""
+
+    name: str
+    about: str
+    data: str
+    command: str
+    """Which trains it."""
+    config: TrainConfig
+    measured: tuple[Mapping[str, Any], Mapping[str, Any]]
+    """Numbers by name: as trained, in float32, and of the weights as they are shipped."""
+    n_parameters: int
+    snapshots: tuple[int, ...] = ()
+    """The steps after which weights were kept."""
+
+
+def card(made: Made, size: int, picture: str) -> str:
+    """The text, in Markdown. `size` is the folder's, in bytes."""
+    run, data = made.config.run, made.config.data
+    tokenizer = f", {data.vocab_size:,} ids of a {data.tokenizer} tokenizer" if isinstance(data, DataConfig) else ""
+    weights = f"{made.n_parameters:,} parameters, {size / 1e6:.1f} MB, stored in bfloat16 and loaded as float32"
+    seeds = f"The seed of the weights is {run.seed}, of the data {data.seed}."
+    parts = [
+        f"# {made.name}",
+        f"{made.about}. {weights}{tokenizer}.",
+        f'```python\nimport clearhead\nmodel = clearhead.load("{made.name}")\n```',
+        "## How it was made",
+        f"    {made.command}\n    python -m clearhead.training.ship {made.name}",
+        f"{run.steps:,} steps of {made.config.batch.rows} rows, in {run.dtype}. {seeds}",
+        made.data,
+        "## How good it is",
+        "On what was held out, and was never learnt from:",
+        _table(*made.measured),
+        f"![The loss along the run]({picture})",
+    ]
+    if made.snapshots:
+        steps = ", ".join(f"{step:,}" for step in made.snapshots)
+        names = f'`clearhead.load("{made.name}@0000")` to `@{len(made.snapshots) - 1:04}`'
+        parts += ["## Snapshots", f"The weights after {steps} steps: {names}, which is the model itself."]
+    return "\n\n".join(parts) + "\n"
+
+
+def _table(trained: Mapping[str, Any], shipped: Mapping[str, Any]) -> str:
+    """What was measured twice, in two columns."""
+    names = [name for name, value in shipped.items() if isinstance(value, int | float)]
+    rows = [f"| {name.replace('_', ' ')} | {_said(trained.get(name))} | {_said(shipped[name])} |" for name in names]
+    return "\n".join(["| | as trained | as shipped |", "|---|---|---|", *rows])
+
+
+def _said(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4f}" if isinstance(value, float) else json.dumps(value)
+
+
+def curve(lines: Sequence[Mapping[str, Any]]) -> str:
+    """The losses of a run, from the lines of its metrics, as SVG: a line, and dots of what was held out."""
+    learnt = [(line["step"], line["loss"]) for line in lines if "loss" in line]
+    held = [(line["step"], line["held_out_loss"]) for line in lines if "held_out_loss" in line]
+    steps, losses = [step for step, _ in learnt + held], [loss for _, loss in learnt + held]
+    last, low, high = max(steps, default=1), min(losses, default=0.0), max(losses, default=1.0)
+
+    def at(step: float, loss: float) -> tuple[float, float]:
+        x = EDGE + (WIDTH - 2 * EDGE) * step / last
+        return x, HEIGHT - EDGE - (HEIGHT - 2 * EDGE) * (loss - low) / ((high - low) or 1.0)
+
+    line = " ".join("{:.1f},{:.1f}".format(*at(*point)) for point in learnt)
+    dots = "".join('<circle cx="{:.1f}" cy="{:.1f}" r="3" fill="#d55e00"/>'.format(*at(*point)) for point in held)
+    words = [
+        (EDGE, EDGE - 8, "start", f"loss {high:.2f}"),
+        (WIDTH - EDGE, HEIGHT - EDGE - 8, "end", f"{low:.2f}"),
+        (WIDTH - EDGE, HEIGHT - EDGE + 18, "end", f"step {last:,}"),
+        (EDGE, HEIGHT - EDGE + 18, "start", "line: learnt from; dots: held out"),
+    ]
+    texts = "".join(f'<text x="{x}" y="{y}" text-anchor="{where}">{text}</text>' for x, y, where, text in words)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" '
+        f'font-size="12" fill="#666"><polyline points="{line}" fill="none" stroke="#0072b2" stroke-width="1.5"/>'
+        f'<path d="M{EDGE} {HEIGHT - EDGE}H{WIDTH - EDGE}" stroke="#999"/>{dots}{texts}</svg>\n'
+    )

@@ -1,0 +1,30 @@
+"""A ViT that tells ten kinds of clothes apart, 28 x 28 pixels."""
+
+from __future__ import annotations
+
+from clearhead.config import PatchesConfig
+from clearhead.training.config import (
+    BatchConfig,
+    EveryConfig,
+    ObjectiveConfig,
+    OptimConfig,
+    PicturesConfig,
+    RunConfig,
+    ScheduleConfig,
+    TrainConfig,
+)
+from clearhead.training.recipes.pictures import vit
+
+
+def vit_fashion() -> TrainConfig:
+    """0.46 million parameters; measured on the 10,000 pictures that the data keeps apart."""
+    return TrainConfig(
+        model=vit(PatchesConfig(patch=7, image=(28, 28), channels=1), d_model=96, n_layers=4, n_heads=4, n_labels=10),
+        objective=ObjectiveConfig(name="labels", label_smoothing=0.1),
+        data=PicturesConfig(path="corpus:fashion", split="own", shift=1, flip=True),
+        batch=BatchConfig(rows=256),
+        optim=OptimConfig(lr=2e-3, weight_decay=0.1),
+        schedule=ScheduleConfig(kind="cosine", warmup=100, floor=0.0),
+        run=RunConfig(steps=2350),
+        every=EveryConfig(log=50, evaluate=500, save=500, held_out=4),
+    )
