@@ -60,10 +60,9 @@ def medians(runs: Mapping[str, Callable[[], object]], repeats: int, warm_ups: in
 
 def matmul_flops(size: int = 1024, repeats: int = 5) -> float:
     """Floating-point operations a second of a product of two square float32 matrices: what limits all else."""
-    import torch
+    from clearhead.costs.machine import matmul_peak
 
-    a, b = torch.randn(size, size), torch.randn(size, size)
-    return 2 * size**3 / medians({"product": lambda: a @ b}, repeats)["product"]
+    return matmul_peak(size=size, repeats=repeats)
 
 
 def peak_bytes(run: Callable[[], object]) -> int:

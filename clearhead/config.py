@@ -674,3 +674,21 @@ class TwoTowersConfig:
     def vocab_size(self) -> int:
         """How many token ids the texts are made of."""
         return self.text.vocab_size
+
+
+# ---- how weights begin
+
+
+@record
+class InitConfig:
+    """How weights are drawn before training: normal, around zero. As it stands, it is GPT-2's way (Radford 2019, section
+    2.3); `deep=False` is BERT's (Devlin 2018), and `std=None, deep=False, tables=1.0` is T5's (Raffel 2020).
+    """
+
+    std: float | None = 0.02
+    """The standard deviation of matrices; None is one by the root of the number of inputs."""
+    deep: bool = True
+    """Matrices that write to the stream are smaller by the root of their number, which keeps the stream's variance
+    from growing with the number of additions."""
+    tables: float | None = None
+    """The standard deviation of the vectors of tokens and positions; None is that of matrices."""

@@ -7,7 +7,7 @@ was asked for. What several layers need alike, such as a mask or a rotary table,
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import torch
@@ -51,6 +51,15 @@ class Source:
     positions: Positions
 
 
+class Kept:
+    """What a pass has worked out. A thing by itself, so that copies of a pass share it: torch makes one for each block
+    whose weights several processes share.
+    """
+
+    def __init__(self, values: dict[Hashable, Any]) -> None:
+        self.values = values
+
+
 @dataclass(kw_only=True)
 class Pass:
     """One run of a model over B rows of T tokens."""
@@ -65,15 +74,14 @@ class Pass:
     source: Source | None = None
     taps: Taps | None = None
     backend: str = "auto"
-
-    def __post_init__(self) -> None:
-        self._kept: dict[Hashable, Any] = {}
+    kept: Kept = field(default_factory=lambda: Kept({}), repr=False)
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
         """What `make` returns, made the first time `key` is asked for in this pass."""
-        if key not in self._kept:
-            self._kept[key] = make()
-        value: T = self._kept[key]
+        values = self.kept.values
+        if key not in values:
+            values[key] = make()
+        value: T = values[key]
         return value
 
     def bound_mask(self, mask: Mask, keys: Positions) -> BoundMask:
@@ -100,9 +108,8 @@ class Pass:
         positions = self.positions.anew()
         places = replace(self.places, positions=self.places.positions.anew())
         source = None if self.source is None else replace(self.source, positions=self.source.positions.anew())
-        p = replace(self, positions=positions, places=places, source=source)
-        p._kept = {key: value for key, value in self._kept.items() if key == RELATIVE}
-        return p
+        kept = Kept({key: value for key, value in self.kept.values.items() if key == RELATIVE})
+        return replace(self, positions=positions, places=places, source=source, kept=kept)
 
     def tap(self, path: str, name: str, value: Tensor) -> Tensor:
         """Offer a value to whoever looks."""

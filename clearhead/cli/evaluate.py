@@ -11,6 +11,7 @@ from clearhead.cli.options import Loading, OptionalInt, OptionalText, Source
 from clearhead.errors import UsageError
 
 if TYPE_CHECKING:
+    from clearhead.model.transformer import Transformer
     from clearhead.training.measures.texts import TextScores
 
     Files = tuple[str, ...]
@@ -24,8 +25,9 @@ class Options:
     source: Source
     """A folder, a .gguf file, a name on the Hub, or a shipped model."""
     files: Files = ()
-    """Text files, each a text by itself; or tables (.tsv, .csv, .jsonl, .parquet), with --columns or --label. Without
-    any, what was held out when the model was trained, for a checkpoint of `clearhead train`."""
+    """Text files, each a text by itself; or tables (.tsv, .csv, .jsonl, .parquet), with --columns or --label; or with
+    --tasks, folders that define more of them. Without any, what was held out when the model was trained, for a
+    checkpoint of `clearhead train`."""
     columns: OptionalText = None
     """The columns of the files: one of texts, or a source and a target with a comma between: --columns en,de."""
     label: OptionalText = None
@@ -37,6 +39,8 @@ class Options:
     window when not given."""
     n_beams: int = 1
     """Of pairs: look for the best target among so many; 1 takes the likeliest token each time."""
+    tasks: OptionalText = None
+    """Tasks of the lm-eval harness, with commas between; it is installed with the extra lm-eval."""
     loading: Loading
     json: bool = False
     """Print the numbers as JSON, with those of every file."""
@@ -44,22 +48,23 @@ class Options:
 
 def run(options: Options) -> None:
     columns = tuple(name.strip() for name in (options.columns or "").split(",") if name.strip())
-    if not options.files and (columns or options.label is not None):
+    tasks = [name.strip() for name in (options.tasks or "").split(",") if name.strip()]
+    about_files = columns or options.label is not None
+    if tasks and (about_files or options.window is not None or options.stride is not None or options.n_beams != 1):
+        raise UsageError("--tasks say themselves what is asked; leave the flags that are for files")
+    if not options.files and about_files:
         raise UsageError("--columns and --label are of files; name some after the model")
     if options.n_beams < 1:
         raise UsageError(f"--n-beams is {options.n_beams}; it must be 1 or more")
     from clearhead.cli import console
 
     model = console.load(options.source, options.loading)
-    from clearhead.training.evaluate import evaluate, evaluate_run
+    if tasks:
+        from clearhead.training.harness import run_tasks
 
-    how: dict[str, Any] = {"window": options.window, "stride": options.stride}
-    with console.progress("evaluating", 1) as told:
-        if options.files:
-            asked: dict[str, Any] = {"columns": columns, "label": options.label, "n_beams": options.n_beams}
-            found: Any = evaluate(model, options.files, **asked, **how, progress=told)
-        else:
-            found = evaluate_run(model, options.source, **how, progress=told)
+        found: Any = run_tasks(model, tasks, options.files)
+    else:
+        found = _measure(model, options, columns)
     if hasattr(found, "perplexity"):
         _tell_texts(found, options.json)
         return
@@ -67,9 +72,26 @@ def run(options: Options) -> None:
     if options.json:
         console.print_json(numbers)
         return
-    width = max(map(len, numbers)) + 2
-    for name, value in numbers.items():
-        print(name.replace("_", " ").ljust(width) + (f"{value:.4f}" if isinstance(value, float) else f"{value}"))
+    lines = [
+        (f"{name.replace('_', ' ')} {part}".rstrip(), one)
+        for name, value in numbers.items()
+        for part, one in (value.items() if isinstance(value, dict) else [("", value)])
+    ]
+    width = max(len(name) for name, _ in lines) + 2
+    for name, value in lines:
+        print(name.ljust(width) + (f"{value:.4f}" if isinstance(value, float) else f"{value}"))
+
+
+def _measure(model: Transformer, options: Options, columns: tuple[str, ...]) -> Any:
+    from clearhead.cli import console
+    from clearhead.training.evaluate import evaluate, evaluate_run
+
+    how: dict[str, Any] = {"window": options.window, "stride": options.stride}
+    with console.progress("evaluating", 1) as told:
+        if not options.files:
+            return evaluate_run(model, options.source, **how, progress=told)
+        asked: dict[str, Any] = {"columns": columns, "label": options.label, "n_beams": options.n_beams}
+        return evaluate(model, options.files, **asked, **how, progress=told)
 
 
 def _tell_texts(found: TextScores, as_json: bool) -> None:

@@ -50,9 +50,12 @@ def run(options: Options) -> int | None:
     with console.busy("starting"):
         console.import_torch()
         from clearhead.training.run import train
+        from clearhead.training.scale.processes import first_of_all
 
     done = train(options.recipe, settings=options.settings, out=options.out, resume=options.resume, quiet=options.json)
-    if options.json:
+    if not first_of_all():
+        pass  # one of several processes tells
+    elif options.json:
         about = {"steps": done.steps, "checkpoint": str(done.checkpoint) if done.checkpoint else None}
         console.print_json({**about, "stopped_by": done.stopped_by, **(done.report or {})})
     elif done.checkpoint is not None and done.stopped_by is None:

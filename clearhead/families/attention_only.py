@@ -4,10 +4,18 @@ words: no class of the `transformers` package builds them, but a Llama with an i
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from clearhead.config import BlockConfig, NormConfig, SublayerConfig, TransformerConfig
-from clearhead.families.decoders import architectures, attention_of, read_attention, read_decoder, write_decoder
+from clearhead.families.decoders import (
+    architectures,
+    attention_of,
+    read_attention,
+    read_biases,
+    read_decoder,
+    write_decoder,
+)
 from clearhead.families.family import Family, Reader
 from clearhead.families.layouts import ATTENTION, EMBEDDING, ENDS, LAYER, rows
 from clearhead.families.weights import Layout
@@ -25,12 +33,18 @@ def read(r: Reader) -> TransformerConfig:
         rms_norm_eps=1e-6,
     )
     norm = NormConfig(eps=r.get("rms_norm_eps"))
-    block = BlockConfig(mixer=SublayerConfig(op=read_attention(r), pre=norm))
+    attention = replace(read_attention(r), bias=read_biases(r))
+    block = BlockConfig(mixer=SublayerConfig(op=attention, pre=norm))
     return read_decoder(r, (block,) * r.get("num_hidden_layers"), norm, ids=(None, None, None))
 
 
 def write(config: TransformerConfig) -> dict[str, Any]:
-    return {**write_decoder(config, ARCHITECTURES), "head_dim": attention_of(config).d_head}
+    attention = attention_of(config)
+    return {
+        **write_decoder(config, ARCHITECTURES),
+        "head_dim": attention.d_head,
+        "attention_bias": attention.bias.q,
+    }
 
 
 FAMILY = Family(

@@ -174,7 +174,7 @@ class ImageProcessor:
         """What `fitted` gave as the model reads it, (C, height, width)."""
         # In doubles and then rounded, as published; what follows is in single precision.
         scaled = pixels_HWC.astype(np.float64) * (1.0 if self.scale is None else self.scale)
-        x_HWC = scaled.astype(np.float32)
+        x_HWC: NDArray[Any] = scaled.astype(np.float32)
         if self.mean is not None and self.std is not None:
             x_HWC = (x_HWC - np.array(self.mean, np.float32)) / np.array(self.std, np.float32)
         return np.ascontiguousarray(x_HWC.transpose(2, 0, 1))
@@ -189,10 +189,9 @@ class ImageProcessor:
             "do_normalize": self.mean is not None,
         }
         if self.resize is not None:
-            named = None if self.resize.size is None else {"height": self.resize.size[0], "width": self.resize.size[1]}
-            config |= {"size": named or {"shortest_edge": self.resize.shortest}, "resample": int(self.resize.resample)}
+            config |= {"size": _named(self.resize.size or self.resize.shortest), "resample": int(self.resize.resample)}
         if self.crop is not None:
-            config["crop_size"] = {"height": self.crop[0], "width": self.crop[1]}
+            config["crop_size"] = _named(self.crop)
         if self.scale is not None:
             config["rescale_factor"] = self.scale
         if self.mean is not None and self.std is not None:
@@ -248,6 +247,11 @@ def _size(size: Any, name: str, where: str) -> Size:
     if not isinstance(size, list | tuple) or len(size) != 2:
         raise ClearheadError(f"{where}: {name} is {size!r}; a number, or height and width, are expected")
     return _positive(size[0], name, where), _positive(size[1], name, where)
+
+
+def _named(size: Size | int | None) -> dict[str, int | None]:
+    """A size as published: both sides, or the shorter one."""
+    return {"height": size[0], "width": size[1]} if isinstance(size, tuple) else {"shortest_edge": size}
 
 
 def _positive(value: Any, name: str, where: str) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -87,15 +89,15 @@ class Block(nn.Module):
                 x_BTD = self.ffn_norm.after(x_BTD)
         return p.tap(self.path, "resid_post", x_BTD)
 
-    def _correction(self, op: nn.Module, norms: Norms, c: SublayerConfig, x_BTD: Tensor, p: Pass) -> Tensor:
+    def _correction(self, op: Any, norms: Norms, c: SublayerConfig, x_BTD: Tensor, p: Pass) -> Tensor:
         """What a sub-layer adds to the stream."""
         if norms.pre is not None:
             x_BTD = norms.pre(x_BTD)
-        out_BTD = op(x_BTD, p)
+        out_BTD: Tensor = op(x_BTD, p)
         if norms.out is not None:
             out_BTD = norms.out(out_BTD)
         if c.dropout and self.training:
             out_BTD = F.dropout(out_BTD, c.dropout)
         if c.scale != 1.0:
             out_BTD = out_BTD * c.scale
-        return p.tap(str(op.path), "out", out_BTD)
+        return p.tap(op.path, "out", out_BTD)

@@ -35,6 +35,10 @@ class Norm(nn.Module):
             y = mirrored_rms_norm(x, self._scale_twice(), c.eps)
         return y if self.bias is None else y + self.bias
 
+    def forget(self) -> None:
+        """Let go of what was made of the weight, where a change of it leaves no trace."""
+        self._twice = None
+
     def _may_be_quick(self, x: Tensor) -> bool:
         """Whether kernels are launched one by one here, and the weight's changes can be told."""
         if torch.compiler.is_compiling() or torch.is_grad_enabled():

@@ -21,7 +21,11 @@ from clearhead.ops.matmul import multiplies
 IGNORE = -100
 """The target of what is not to be predicted."""
 AT_ONCE = 2**24
-"""So many logits are held at a time, 64 MB: enough rows to make a matrix product of, whatever the vocabulary."""
+"""The most logits that are held at a time, 64 MB, whatever the vocabulary."""
+IN_CACHE = 2**20
+"""So many logits stay in the cache between the product that makes them and those that use them."""
+ENOUGH = 256
+"""So many rows are worth a pass over the gradient of the unembedding."""
 
 
 def cross_entropy_sum(
@@ -68,7 +72,7 @@ def linear_cross_entropy_sum(
     if not bool(is_real_N.all()):
         x_ND, targets_N = x_ND[is_real_N], targets_N[is_real_N]
     n_rows, n_words = x_ND.shape[0], weight_VD.shape[0]
-    n_chunks = -(-n_rows // (chunk or max(1, AT_ONCE // n_words)))
+    n_chunks = -(-n_rows // (chunk or _rows_at_once(n_words)))
     head = _Head(
         scale=scale,
         softcap=softcap,
@@ -80,6 +84,10 @@ def linear_cross_entropy_sum(
     wants = tuple(torch.is_grad_enabled() and t is not None and t.requires_grad for t in (x_ND, weight_VD, bias_V))
     total = _LinearCrossEntropy.apply(x_ND, weight_VD, bias_V, targets_N, head, wants)  # type: ignore[no-untyped-call]
     return total, torch.tensor(n_rows, device=targets_N.device)
+
+
+def _rows_at_once(n_words: int) -> int:
+    return max(1, min(max(IN_CACHE // n_words, ENOUGH), AT_ONCE // n_words))
 
 
 def distillation_sum(
@@ -209,20 +217,25 @@ def _logits(raw_CV: Tensor, bias_V: Tensor | None, head: _Head, wants_slope: boo
 def _loss_and_gradient(
     logits_CV: Tensor, targets_C: Tensor, smoothing: float, wants_gradient: bool
 ) -> tuple[Tensor, Tensor | None]:
-    """The summed loss, and its gradient: the probabilities less the smoothed target."""
+    """The summed loss, and its gradient: the probabilities less the smoothed target.
+
+    The logarithm of the sum of exponentials is read off the likeliest word, whose probability is at least 1 / V: the
+    log-probabilities of all words, and their exponentials, would be two more passes.
+    """
     n_words = logits_CV.shape[1]
-    log_p_CV = F.log_softmax(logits_CV, dim=-1)
     at_target_C1 = targets_C[:, None]
-    loss = (smoothing - 1) * log_p_CV.gather(1, at_target_C1).sum()
+    p_CV = torch.softmax(logits_CV, dim=-1)
+    most_C = logits_CV.amax(dim=-1)
+    above_most_C = -p_CV.amax(dim=-1).log()
+    loss = (above_most_C + (1 - smoothing) * (most_C - logits_CV.gather(1, at_target_C1)[:, 0])).sum()
     if smoothing:
-        loss -= smoothing / n_words * log_p_CV.sum()
+        loss += smoothing * (most_C - logits_CV.mean(dim=-1)).sum()
     if not wants_gradient:
         return loss, None
-    grad_CV = log_p_CV.exp_()
-    grad_CV.scatter_add_(1, at_target_C1, grad_CV.new_full(at_target_C1.shape, smoothing - 1))
+    p_CV.scatter_add_(1, at_target_C1, p_CV.new_full(at_target_C1.shape, smoothing - 1))
     if smoothing:
-        grad_CV -= smoothing / n_words
-    return loss, grad_CV
+        p_CV -= smoothing / n_words
+    return loss, p_CV
 
 
 def _add_product(total: Tensor | None, a_VC: Tensor, b_CD: Tensor, wide: torch.dtype) -> Tensor:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
+
+T = TypeVar("T")
 
 ALL = slice(None)
 NOWHERE = 2**62  # where padding is put when the least position is sought
@@ -246,6 +247,19 @@ class Extent(NamedTuple):
     """Whether none of the tokens is padding."""
 
 
+class cached_property(Generic[T]):
+    """As functools has it, without the lock that it has in Python 3.11, before which torch.compile stops."""
+
+    def __init__(self, make: Callable[[Any], T]) -> None:
+        self.make, self.name = make, make.__name__
+        self.__doc__ = make.__doc__
+
+    def __get__(self, whose: Any, kind: type) -> T:
+        value = self.make(whose)
+        object.__setattr__(whose, self.name, value)
+        return value
+
+
 @dataclass(frozen=True, eq=False)
 class BoundMask:
     """A mask and the positions it is asked about. A key at a negative position is not there: nobody sees it.
@@ -328,6 +342,28 @@ class BoundMask:
     def is_plain_causal(self) -> bool:
         """Whether it is the square causal mask, known without reading a tensor."""
         return self.mask == Causal() and self.queries.span is not None and self.queries.span == self.keys.span
+
+    @cached_property
+    def documents(self) -> tuple[tuple[int, ...], ...] | None:
+        """How long the documents of each row are, where they stand whole one behind another, tokens see nothing beyond
+        their own, and within it all or what came before (`is_causal`). Reads a tensor.
+        """
+        match self.mask:
+            case And(Causal() | Everything(), SameDocument(document_BS)):
+                n = document_BS.shape[1]
+                if self.queries.span != (0, n) or self.keys.span != (0, n):
+                    return None
+            case _:
+                return None
+        steps_BS = document_BS.diff(dim=1)
+        if bool((steps_BS < 0).any()):
+            return None  # one may come back
+        return tuple(tuple(torch.unique_consecutive(row_S, return_counts=True)[1].tolist()) for row_S in document_BS)
+
+    @property
+    def is_causal(self) -> bool:
+        """Whether the layer's own part of the mask is the causal one, whatever is ANDed to it."""
+        return self.mask == Causal() or (isinstance(self.mask, And) and self.mask.left == Causal())
 
     @cached_property
     def sees_all(self) -> bool:

@@ -1,4 +1,4 @@
-"""How the blocks of a model are run in a step: as they are written, compiled, or computed again in the backward pass."""
+"""How the blocks of a model are run in a step: as they are written, compiled, or a second time in the backward pass."""
 
 from __future__ import annotations
 

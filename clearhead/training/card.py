@@ -19,8 +19,8 @@ class Made:
     name: str
     about: str
     data: str
-    command: str
-    """Which trains it."""
+    commands: tuple[str, ...]
+    """The run alone, and all of it."""
     config: TrainConfig
     measured: tuple[Mapping[str, Any], Mapping[str, Any]]
     """Numbers by name: as trained, in float32, and of the weights as they are shipped."""
@@ -40,7 +40,7 @@ def card(made: Made, size: int, picture: str) -> str:
         f"{made.about}. {weights}{tokenizer}.",
         f'```python\nimport clearhead\nmodel = clearhead.load("{made.name}")\n```',
         "## How it was made",
-        f"    {made.command}\n    python -m clearhead.training.ship {made.name}",
+        "\n".join(f"    {command}" for command in made.commands),
         f"{run.steps:,} steps of {made.config.batch.rows} rows, in {run.dtype}. {seeds}",
         made.data,
         "## How good it is",

@@ -9,13 +9,14 @@ import random
 import re
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from clearhead.checkpoints.load import load, save
 from clearhead.errors import ClearheadError
@@ -113,12 +114,14 @@ def read_state(folder: Path) -> dict[str, Any]:
     return state
 
 
-def read_weights(folder: Path, model: Transformer) -> None:
-    """Fill `model`, which has been checked to be of the same config, from the checkpoint's files."""
+def read_weights(folder: Path, model: Transformer, place: Callable[[Tensor, Tensor], Tensor] | None = None) -> None:
+    """Fill `model`, which has been checked to be of the same config, from the checkpoint's files. `place` lays a tensor
+    out as another is.
+    """
     saved = dict(load(folder).named_parameters())
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            parameter.copy_(saved[name])
+            parameter.copy_(saved[name] if place is None else place(saved[name], parameter))
 
 
 def random_state() -> dict[str, Any]:

@@ -7,8 +7,8 @@ gives up after a few and runs the block as it is written.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -29,6 +29,8 @@ def compiled_parts(model: nn.Module, backend: Any = "inductor") -> dict[nn.Modul
     Raises:
         ClearheadError: there is no compiler that works.
     """
+    # It means the choice of an attention kernel, which depends on nothing but its arguments.
+    warnings.filterwarnings("ignore", message="Dynamo detected a call to a `functools.lru_cache`")
     _check(backend)
     return {part: _compiled(part, backend) for part in _parts(model)}
 
@@ -51,13 +53,20 @@ def _compiled(part: nn.Module, backend: Any) -> Run:
     def run(x_BTD: Tensor, p: Pass) -> Tensor:
         if p.taps is not None and any(p.taps.mode(path, name) != "none" for path, name in sites):
             return plain(x_BTD, p)
-        return fast(x_BTD, replace(p.alone(), taps=None))
+        p = p.alone()
+        p.taps = None
+        return fast(x_BTD, p)
 
     return run
 
 
 def _check(backend: Any) -> None:
     try:
+        if backend == "inductor":
+            # What was compiled before is kept on the disk, and would be found without a compiler.
+            from torch._inductor.cpp_builder import get_cpp_compiler
+
+            get_cpp_compiler()
         torch.compile(_one_more, backend=backend)(torch.zeros(2))
     except Exception as problem:  # whatever is wrong with a compiler, and there are many of them
         words = str(problem).strip().splitlines() or [type(problem).__name__]

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from clearhead.config import TransformerConfig, record
+from clearhead.config import InitConfig, TransformerConfig, record
 from clearhead.errors import UsageError
 from clearhead.training.data.documents import Corpus, Share
 
@@ -80,11 +80,12 @@ class ScaleConfig:
     """How a run is spread over the processes that `torchrun` starts."""
 
     shard: bool = False
-    """Each keeps a part of weights, gradients and optimiser, and has the rest sent when it is needed (FSDP2)."""
+    """Those that work on different rows keep a part each of weights, gradients and optimiser, and have the rest sent
+    when it is needed (FSDP2). Beside `tensor` they always do."""
     tensor: int = 1
-    """So many processes share every matrix."""
+    """So many processes share every matrix: heads and hidden units, of which all layers need a multiple."""
     context: int = 1
-    """So many processes share the tokens of every row."""
+    """So many processes share the tokens of every row: on GPUs only."""
 
     def __post_init__(self) -> None:
         for name in ("tensor", "context"):
@@ -244,8 +245,8 @@ class SoundsConfig:
         _check(0 <= self.held_out < 1, f"data.held_out is {self.held_out}; it must be from 0 to less than 1")
         _check(
             len(self.columns) in (2, 3),
-            f"data.columns are {', '.join(self.columns) or 'none'}; name that of the file, of what is said, and if there "
-            "is one of who says it",
+            f"data.columns are {', '.join(self.columns) or 'none'}; name that of the file, of what is said, and of who "
+            "says it if there is one",
         )
 
 
@@ -304,6 +305,7 @@ class ModelConfig:
 
     family: str
     config: TransformerConfig
+    init: InitConfig = InitConfig()
 
 
 @record

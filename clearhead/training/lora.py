@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import re
 import warnings
+from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import save_file
 from torch import nn
 
 from clearhead.errors import ClearheadError
+from clearhead.families.row_ops import Same
+from clearhead.families.weights import expand
 from clearhead.model.build import build
 from clearhead.model.transformer import Transformer
 from clearhead.nn.linear import Linear
 from clearhead.training.addresses import matching
+from clearhead.training.checkpoint import replacing
 from clearhead.training.config import LoraConfig
 
 NAME = "default"
@@ -31,13 +36,8 @@ def add_lora(model: Transformer, config: LoraConfig) -> None:
     """
     peft: Any = _peft()
     targets = projections(model, config.targets)
-    said = peft.LoraConfig(
-        r=config.rank,
-        lora_alpha=config.alpha,
-        lora_dropout=config.dropout,
-        # peft compares a list by the ends of names, and an expression with all of them.
-        target_modules="|".join(map(re.escape, targets)),
-    )
+    # peft compares a list by the ends of names, and an expression with all of them.
+    said = _said(peft, config, "|".join(map(re.escape, targets)))
     training = model.training
     peft.inject_adapter_in_model(said, model)
     model.train(training)
@@ -85,6 +85,41 @@ def merged(model: Transformer) -> Transformer:
             setattr(module, leaf, kept)
     plain.tokenizer, plain.origin = model.tokenizer, model.origin
     return plain.train(model.training)
+
+
+def write_adapter(model: Transformer, config: LoraConfig, folder: Path) -> bool:
+    """Write the adapters alone as peft does, by the published names of the projections, for models of `transformers`.
+
+    False where the published class keeps a projection in another form than here: nothing is written then.
+    """
+    peft: Any = _peft()
+    origin, plain = model.origin, merged(model)
+    shapes = {name: tuple(p.shape) for name, p in plain.named_parameters()}
+    published = {
+        match.parameters[0]: match.files[0]
+        for match in expand(origin.family.weights.writing(model.config), shapes, model.config)
+        if isinstance(match.op, Same)
+    }
+    adapters = {name: module for name, module in model.named_modules() if hasattr(module, "get_base_layer")}
+    if not all(f"{name}.weight" in published for name in adapters):
+        return False
+    called = {name: published[f"{name}.weight"].removesuffix(".weight") for name in adapters}
+    tensors = {
+        f"base_model.model.{called[name]}.{part}.weight": getattr(module, part)[NAME].weight.detach().contiguous()
+        for name, module in adapters.items()
+        for part in ("lora_A", "lora_B")
+    }
+    said = _said(peft, config, sorted(called.values()))
+    said.base_model_name_or_path, said.inference_mode = origin.where, True
+    with replacing(folder) as temporary:
+        temporary.mkdir()
+        said.save_pretrained(str(temporary))
+        save_file(tensors, temporary / "adapter_model.safetensors")
+    return True
+
+
+def _said(peft: Any, config: LoraConfig, targets: str | list[str]) -> Any:
+    return peft.LoraConfig(r=config.rank, lora_alpha=config.alpha, lora_dropout=config.dropout, target_modules=targets)
 
 
 def _peft() -> Any:

@@ -13,6 +13,7 @@ from clearhead.config import (
     EmbedConfig,
     FeedForwardConfig,
     HeadsConfig,
+    InitConfig,
     NormConfig,
     QKNormConfig,
     RotaryConfig,
@@ -28,6 +29,7 @@ from clearhead.errors import ClearheadError
 from clearhead.families import family_of
 from clearhead.inputs.tokenizer import Tokenizer
 from clearhead.model.build import build
+from clearhead.model.init import initialise
 from clearhead.model.transformer import Transformer
 from clearhead.training.config import DecoderConfig, ModelConfig, StartConfig, TrainConfig
 from clearhead.training.start import loaded, newest
@@ -41,6 +43,8 @@ def start_model(config: TrainConfig, tokenizer: Tokenizer | None, labels: Sequen
     # It must have words for all of the config: better known now than at the first checkpoint.
     family_of({"model_type": config.model.family}, "model.family").write(made, {})
     model: Transformer = build(made)
+    if isinstance(config.model, ModelConfig) and config.model.init != InitConfig():
+        initialise(model, config.model.init)
     model.tokenizer = tokenizer
     return model
 

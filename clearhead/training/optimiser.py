@@ -51,9 +51,7 @@ def optimiser(model: nn.Module, config: OptimConfig) -> torch.optim.Optimizer:
 
 def groups(model: nn.Module, parameters: Mapping[str, nn.Parameter], config: OptimConfig) -> list[dict[str, Any]]:
     """Those that decay, and those that don't, each with its name."""
-    tables = {
-        id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding | RelativeTable)
-    }  # a tied head is an embedding
+    tables = _own(model, nn.Embedding, RelativeTable)  # a tied head is an embedding
     parts: dict[bool, list[tuple[str, nn.Parameter]]] = {True: [], False: []}
     for name, p in parameters.items():
         decays = config.decay_embeddings if id(p) in tables else is_matrix(name, p)
@@ -72,9 +70,13 @@ def is_matrix(name: str, parameter: Tensor) -> bool:
 
 def hidden_matrices(model: nn.Module) -> set[str]:
     """The names of the matrices that turn one vector of the stream's inside into another."""
-    routers = {id(m.weight) for m in model.modules() if isinstance(m, Router)}
-    inside = {id(p) for m in model.modules() if isinstance(m, Block) for p in m.parameters()} - routers
+    inside = {id(p) for m in model.modules() if isinstance(m, Block) for p in m.parameters()} - _own(model, Router)
     return {name for name, p in model.named_parameters() if p.ndim == 2 and is_matrix(name, p) and id(p) in inside}
+
+
+def _own(model: nn.Module, *kinds: type[nn.Module]) -> set[int]:
+    """The ids of the parameters that modules of these kinds have themselves."""
+    return {id(p) for m in model.modules() if isinstance(m, kinds) for p in m.parameters(recurse=False)}
 
 
 def _adamw(parts: list[dict[str, Any]], config: OptimConfig) -> torch.optim.Optimizer:

@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from clearhead.training.data.shards import write_atomically
 from clearhead.training.data.sound_batches import Numbers, Said, SoundBatches, split_sounds
 from clearhead.training.data.sounds import SoundStore, find_clips, store_sounds
 from clearhead.training.data.tokenizers import TokenizerConfig, train_tokenizer
-from clearhead.training.measures.transcripts import ROWS, TranscriptScores, measure_transcripts
+from clearhead.training.measures.transcripts import ROWS, measure_transcripts
 from clearhead.training.models import decoder_start, start_tokenizer
 from clearhead.training.prepared import Prepared
 from clearhead.training.start import newest
@@ -121,14 +122,10 @@ def measure(model: Transformer, store: SoundStore, groups: dict[str, Numbers]) -
     if not numbers:
         return {}
     scores = measure_transcripts(model, _batches(store, numbers), [store.clips[i].text for i in numbers])
-    found = scores.summary()
-    first = 0
-    for name, which in groups.items():
-        if len(which):
-            part: TranscriptScores = scores.of(range(first, first + len(which)))
-            found |= {f"{name}_{key}": value for key, value in part.summary().items()}
-        first += len(which)
-    return found
+    ends = [0, *accumulate(len(which) for which in groups.values())]
+    parts = {name: scores.of(range(*ends[i : i + 2])).summary() for i, name in enumerate(groups) if len(groups[name])}
+    whole = scores.summary()
+    return whole | {f"{key}_on": {name: part[key] for name, part in parts.items()} for key in whole}
 
 
 def _batches(store: SoundStore, numbers: list[int]) -> Iterator[Tensor]:

@@ -8,6 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from clearhead.errors import ClearheadError
 from clearhead.inputs.tokenizer import Tokenizer
 from clearhead.model.transformer import Transformer
 from clearhead.training import checkpoint
@@ -36,7 +37,10 @@ from clearhead.training.start import label_names
 
 def prepare_texts(config: TrainConfig, data: DataConfig, folder: Path, *, quiet: bool = False) -> Prepared:
     """Train the tokenizer and make the token ids, or find them made in `folder`."""
-    tokenizer = start_tokenizer(config.model) or tokenizer_for(data, folder, quiet=quiet)
+    tokenizer = start_tokenizer(config.model)
+    if tokenizer is None and isinstance(config.model, StartConfig):
+        raise ClearheadError(f"{config.model.source} reads no tokens, and the data of this run is text; name another")
+    tokenizer = tokenizer or tokenizer_for(data, folder, quiet=quiet)
     store = tokenise(data.corpus, tokenizer, folder, progress=False if quiet else None)
     batches = make_batches(config, data, store, tokenizer)
     return Prepared(batches, lambda model: measure(model, config, data, batches), tokenizer, labels=batches.labels)

@@ -7,14 +7,16 @@ do is to round, to measure and to write.
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
 import torch
+import tyro
 
 from clearhead.checkpoints.folder import SINGLE
 from clearhead.checkpoints.load import load, save
@@ -52,7 +54,7 @@ SOURCES = {
             "data.corpus.path=corpus:english_and_python",
             "data.vocab_size=8192",
             "model.n_layers=5",
-            "run.steps=2400",
+            "run.steps=1300",
         ),
         about="A decoder that writes English and Python",
         data=f"{ENGLISH} And the Python modules of the standard library, without its tests (PSF License, version 2).",
@@ -122,7 +124,10 @@ def ship(
             name=name,
             about=source.about,
             data=f"{source.data} SHA-256 of its tokens or arrays: {prepared.batches.describe().get('hash', 'none')}.",
-            command=" ".join(["clearhead train", source.recipe, *(f"--set {one}" for one in every)]),
+            commands=(
+                f"clearhead train {source.recipe}{_set(every)}",
+                f"python -m clearhead.training.ship {name}{_set(settings)}",
+            ),
             config=config,
             measured=(done.report, prepared.measure(rounded)),
             n_parameters=sum(p.numel() for p in rounded.parameters()),
@@ -133,6 +138,10 @@ def ship(
         size = sum(path.stat().st_size for path in temporary.rglob("*") if path.is_file())
         (temporary / CARD).write_text(card(made, size, CURVE), encoding="utf-8")
     return final
+
+
+def _set(settings: Sequence[str]) -> str:
+    return "".join(f" --set {shlex.quote(one)}" for one in settings)
 
 
 def _copy_snapshots(run: Path, final: Path, config: TrainConfig) -> tuple[int, ...]:
@@ -155,28 +164,28 @@ def _copy_snapshots(run: Path, final: Path, config: TrainConfig) -> tuple[int, .
     return tuple(steps)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    name: tyro.conf.Positional[str]
+    """The model: clear-gpt, clear-bert, clear-2l, clear-translate, clear-vit or clear-speech."""
+    run: str | None = None
+    """The folder of the training run, which is gone on with; runs/NAME when not given."""
+    out: str | None = None
+    """Where the model's folder is put; the package when not given."""
+    settings: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(name="set")] = ()
+    """Change a field of the recipe, PATH=VALUE; may be given several times."""
+
+
 def main(args: Sequence[str] | None = None) -> int:
     """The command."""
-    import tyro
-
-    def make(
-        name: tyro.conf.Positional[str],
-        run: str | None = None,
-        out: str | None = None,
-        settings: tyro.conf.UseAppendAction[tuple[str, ...]] = (),
-    ) -> Any:
-        """Make a model of this package again, with its card.
-
-        Args:
-            name: the model: clear-gpt, clear-bert, clear-2l, clear-translate, clear-vit or clear-speech.
-            run: the folder of the training run, which is gone on with; runs/NAME when not given.
-            out: where the model's folder is put; the package when not given.
-            settings: change a field of the recipe, PATH=VALUE; may be given several times.
-        """
-        return ship(name, run=run, out=out, settings=settings)
-
+    options = tyro.cli(
+        Options,
+        args=args,
+        prog="python -m clearhead.training.ship",
+        description="Make a model of this package again, by its recipe, with its card.",
+    )
     try:
-        print(tyro.cli(make, args=args, prog="python -m clearhead.training.ship"))
+        print(ship(options.name, run=options.run, out=options.out, settings=options.settings))
     except ClearheadError as problem:
         print(f"clearhead: error: {problem}", file=sys.stderr)
         return 2 if isinstance(problem, UsageError) else 1

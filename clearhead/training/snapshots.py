@@ -20,8 +20,10 @@ def keep_snapshot(trainer: Trainer, folder: Path) -> None:
         return
     model_config = trainer.config.model
     family = None if isinstance(model_config, StartConfig) else model_config.family
-    with (
-        replacing(folder / SNAPSHOTS / f"{steps.index(trainer.number):04}") as temporary,
-        trainer.finished() as model,
-    ):
-        save(model, temporary, family=family, **trainer.beside)
+
+    def write() -> None:
+        with replacing(folder / SNAPSHOTS / f"{steps.index(trainer.number):04}") as temporary:
+            save(model, temporary, family=family, **trainer.beside)
+
+    with trainer.finished() as model:
+        trainer.world.lead(write)

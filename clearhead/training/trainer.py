@@ -14,7 +14,6 @@ from torch import Tensor
 from clearhead.errors import ClearheadError
 from clearhead.model.transformer import Transformer
 from clearhead.taps import Mode, address
-from clearhead.training import checkpoint
 from clearhead.training.average import Average
 from clearhead.training.blocks import run_by, ways
 from clearhead.training.config import TrainConfig
@@ -22,7 +21,8 @@ from clearhead.training.data.batches import split
 from clearhead.training.lora import adapted, merged
 from clearhead.training.objectives import of_data
 from clearhead.training.optimiser import optimiser
-from clearhead.training.scale.world import Alone
+from clearhead.training.precision import precision
+from clearhead.training.scale.alone import Alone
 from clearhead.training.schedule import factor
 
 if TYPE_CHECKING:
@@ -94,15 +94,15 @@ class Trainer:
         total = n_targets = 0.0
         with run_by(self.ways):
             parts = self._parts(batch)
-            for i, part in enumerate(parts, 1):
+            for i, one in enumerate(parts, 1):
                 before = torch.get_rng_state()
-                self.lesson.last(i == len(parts))
-                with self._precision():
-                    loss, n_here = self.lesson(self.objective, part)
-                value, n = self.world.summed(float(loss.detach()), float(n_here))
-                if not math.isfinite(value):
-                    raise self._not_finite(f"the loss of step {self.number + 1} is {value}", part, before)
-                loss.backward()
+                with self.lesson.part(one, i == len(parts)) as part:
+                    with self._precision():
+                        loss, n_here = self.lesson(self.objective, part)
+                    value, n = self.world.summed(float(loss.detach()), float(n_here))
+                    if not math.isfinite(value):
+                        raise self._not_finite(f"the loss of step {self.number + 1} is {value}", part, before)
+                    loss.backward()
                 total, n_targets = total + value, n_targets + n
         if n_targets == 0:
             raise ClearheadError(f"step {self.number + 1} has nothing to learn: its batch holds no target")
@@ -123,7 +123,7 @@ class Trainer:
             n_targets=n_targets,
             lr=self.config.optim.lr * share,
             norm=norm,
-            n_slots=next(iter(batch.inputs.values())).shape[:2].numel(),
+            n_slots=batch.n_slots,
         )
 
     def _parts(self, batch: Batch) -> list[Batch]:
@@ -155,8 +155,8 @@ class Trainer:
             for i, batch in enumerate(self.batches.held_out()):
                 if most is not None and i >= most:
                     break
-                for part in self._parts(batch):
-                    with self._precision():
+                for one in self._parts(batch):
+                    with self.lesson.part(one, True) as part, self._precision():
                         loss, n = self.lesson(objective, part)
                     total, n_targets = total + float(loss), n_targets + float(n)
             self.lesson.settle()
@@ -218,9 +218,7 @@ class Trainer:
         self.world.set_random_state(state, self.config.run.seed)
 
     def _precision(self) -> AbstractContextManager[Any]:
-        if self.config.run.dtype == "float32":
-            return nullcontext()
-        return torch.autocast(self.model.device.type, dtype=torch.bfloat16)
+        return precision(self.config.run.dtype, self.model.device)
 
     def _not_finite(self, what: str, batch: Batch, random_state: Tensor) -> NotFiniteError:
         """Run the batch again, with the same random numbers, to see which layer is the first to go wrong."""

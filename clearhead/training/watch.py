@@ -1,20 +1,24 @@
-"""What a run shows: a bar or lines on standard error, `metrics.jsonl`, and TensorBoard where it is installed."""
+"""What a run shows: a bar or lines on standard error, `metrics.jsonl`, and whatever else is told (see `sinks`)."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import sys
 import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from clearhead.errors import ClearheadError
 from clearhead.training.data.shards import write_atomically
+from clearhead.training.sinks import Sink, sinks
 
 if TYPE_CHECKING:
+    from clearhead.training.showing import Shown
     from clearhead.training.trainer import Step
+    from clearhead.training.utilisation import Work
 
 METRICS = "metrics.jsonl"
 
@@ -22,30 +26,53 @@ METRICS = "metrics.jsonl"
 class Watch:
     """Tells of a run as it goes. A line of metrics every `every` steps; its loss is the mean since the last line."""
 
-    def __init__(self, folder: Path, steps: int, *, first: int = 0, every: int = 10, quiet: bool = False) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        steps: int,
+        *,
+        first: int = 0,
+        every: int = 10,
+        quiet: bool = False,
+        work: Work | None = None,
+        config: Mapping[str, Any] | None = None,
+    ) -> None:
+        """first: so many steps are done. work: what a place of a batch costs; None tells no utilisation. config: of the
+        run, in plain values.
+        """
         self.path = folder / METRICS
         self.folder, self.steps, self.every, self.quiet = folder, steps, every, quiet
+        self.work, self.config = work, config or {}
         self.since: list[Step] = []
         self.first = first
         self.started = self.last = time.perf_counter()
         self.bar: Any = None
-        self.board: Any = None
+        self.sinks: list[Sink] = []
 
     def __enter__(self) -> Self:
         _cut(self.path, self.first)
-        if importlib.util.find_spec("tensorboard") is not None:
-            from torch.utils.tensorboard import SummaryWriter
-
-            self.board = SummaryWriter(str(self.folder / "tensorboard"), purge_step=self.first + 1)
+        self.sinks, notes = sinks(self.folder, self.first, self.config)
         if not self.quiet and sys.stderr.isatty():
             self.bar = _bar(self.steps, self.first)
+        for note in notes:
+            self.note(note)
+        self.started = self.last = time.perf_counter()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if self.bar is not None:
             self.bar.stop()
-        if self.board is not None:
-            self.board.close()
+        for sink in self.sinks:
+            sink.close()
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Within it, no step is made: it does not count where tokens a second are told."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.last += time.perf_counter() - start
 
     def step(self, step: Step) -> None:
         """Tell of a step."""
@@ -65,12 +92,16 @@ class Watch:
             "norm": last.norm,
             "tokens_per_second": rate,
         }
+        speed = f"{rate:,.0f} tokens/s"
+        if self.work is not None:
+            values["utilisation"] = self.work.utilisation(rate)
+            speed += f"  {values['utilisation']:.0%} of peak"
         if self.bar is not None:
-            self.bar.update(self.bar.task_ids[0], rate=rate)
+            self.bar.update(self.bar.task_ids[0], speed=speed)
         left = (now - self.started) / max(last.number - self.first, 1) * (self.steps - last.number)
         self._say(
             f"step {last.number:>{len(str(self.steps))}} of {self.steps}  loss {values['loss']:.4f}  "
-            f"lr {last.lr:.2e}  {rate:,.0f} tokens/s  {_clock(left)} left"
+            f"lr {last.lr:.2e}  {speed}  {_clock(left)} left"
         )
         self.last, self.since = now, []
         self.metrics(last.number, **values)
@@ -82,15 +113,21 @@ class Watch:
                 file.write(json.dumps({"step": step, **values}) + "\n")
         except OSError as problem:
             raise ClearheadError(f"{self.path} can't be written: {problem.strerror or problem}") from problem
-        if self.board is not None:
-            for name, value in values.items():
-                self.board.add_scalar(name, value, step)
+        for sink in self.sinks:
+            sink.numbers(step, values)
 
     def held_out(self, step: int, values: dict[str, float]) -> None:
         """Tell of what was measured on held-out data."""
         if values:
             self.metrics(step, **values)
             self.note("  ".join(f"{name.replace('_', ' ')} {value:.4f}" for name, value in values.items()))
+
+    def shown(self, step: int, shown: Shown) -> None:
+        """Tell of what the model does with held-out data."""
+        shown.save(self.folder, step)
+        for sink in self.sinks:
+            sink.shown(step, shown)
+        self.note("\n".join(f"  {line}" for line in shown.text.splitlines()))
 
     def note(self, text: str) -> None:
         """A line for whoever watches."""
@@ -102,6 +139,11 @@ class Watch:
     def _say(self, text: str) -> None:
         if self.bar is None and not self.quiet:
             print(text, file=sys.stderr, flush=True)
+
+
+def read_metrics(folder: Path) -> list[dict[str, float]]:
+    """The lines of a run's metrics."""
+    return [json.loads(line) for line in (folder / METRICS).read_text(encoding="utf-8").splitlines()]
 
 
 def _cut(path: Path, step: int) -> None:
@@ -126,12 +168,12 @@ def _bar(steps: int, first: int) -> Any:
     bar = Progress(
         MofNCompleteColumn(),
         BarColumn(),
-        TextColumn("loss {task.fields[loss]:.4f}  lr {task.fields[lr]:.2e}  {task.fields[rate]:,.0f} tokens/s"),
+        TextColumn("loss {task.fields[loss]:.4f}  lr {task.fields[lr]:.2e}  {task.fields[speed]}"),
         TimeRemainingColumn(),
         console=Console(stderr=True),
         refresh_per_second=4,
     )
-    bar.add_task("training", total=steps, completed=first, loss=float("nan"), lr=0.0, rate=0.0)
+    bar.add_task("training", total=steps, completed=first, loss=float("nan"), lr=0.0, speed="")
     bar.start()
     return bar
 

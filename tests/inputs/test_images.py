@@ -194,3 +194,44 @@ def test_a_config_that_is_not_understood_is_refused(raw, message):
 def test_a_folder_that_says_nothing_is_refused(tmp_path):
     with pytest.raises(ClearheadError, match="put the model's preprocessor_config"):
         ImageProcessor.from_folder(tmp_path)
+
+
+# ---- grey, and written
+
+
+@pytest.mark.parametrize("shape", [(50, 61), (8, 8)], ids="{0[0]}x{0[1]}".format)
+def test_one_mean_is_for_grey_pictures(shape, tmp_path):
+    processor = ViTImageProcessorPil(size={"height": 12, "width": 9}, image_mean=[0.3], image_std=[0.4])
+    processor.save_pretrained(tmp_path)
+    ours = ImageProcessor.from_folder(tmp_path)
+    grey = picture(*shape).convert("L")
+    assert ours.channels == 1 and ours.size == (12, 9)
+    assert torch.equal(ours(grey), theirs(processor, grey))
+    # A picture in colour is made grey first, as pillow does it; an array of two dimensions is grey already.
+    assert torch.equal(ours(picture(*shape)), theirs(processor, picture(*shape).convert("L")))
+    assert torch.equal(ours(np.asarray(grey)), ours(grey))
+
+
+@pytest.mark.parametrize("changes", [*ODD, "grey"])
+def test_a_processor_that_is_written_reads_the_same(changes, tmp_path):
+    """Here, and by the published class, which the file names."""
+    grey = {"size": {"height": 30, "width": 17}, "do_center_crop": False, "image_mean": [0.3], "image_std": [0.4]}
+    raw = CLIPImageProcessorPil(**ODD.get(changes, grey)).to_dict()
+    ours = ImageProcessor.from_config(raw)
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(ours.to_config()))
+    assert ImageProcessor.from_folder(tmp_path) == ours
+    image = picture(70, 50).convert("L" if changes == "grey" else "RGB")
+    again = ViTImageProcessorPil.from_pretrained(tmp_path)
+    assert torch.equal(theirs(again, image).float(), ours(image))
+
+
+def test_what_fits_a_picture_and_what_normalises_it_are_the_whole(tmp_path):
+    ours = ImageProcessor.from_config({"size": 10, "image_mean": [0.3], "image_std": [0.4]})
+    fitted = ours.fitted(picture(20, 30))
+    assert fitted.shape == (10, 10, 1) and fitted.dtype == np.uint8
+    assert torch.equal(torch.from_numpy(ours.normalised(fitted))[None], ours(picture(20, 30)))
+
+
+def test_as_many_means_as_deviations():
+    with pytest.raises(ClearheadError, match="both need as many"):
+        ImageProcessor.from_config({"image_mean": [0.5], "image_std": [0.5, 0.5, 0.5]})

@@ -97,7 +97,11 @@ def test_what_was_read_is_found_again(tmp_path: Path, monkeypatch: pytest.Monkey
     again = stored(folder, tmp_path)
     assert again.hash == first.hash and np.array_equal(again.pixels_NHWC, first.pixels_NHWC)
     monkeypatch.setattr(pictures, "open_image", read)
-    hashes = {first.hash, stored(folder, tmp_path, fitting((4, 4))).hash, stored(folder, tmp_path, fitting((8, 8), 1)).hash}
+    hashes = {
+        first.hash,
+        stored(folder, tmp_path, fitting((4, 4))).hash,
+        stored(folder, tmp_path, fitting((8, 8), 1)).hash,
+    }
     Image.new("RGB", (8, 8)).save(folder / "a" / "000.png")
     hashes.add(stored(folder, tmp_path).hash)
     (folder / "a").rename(folder / "c")

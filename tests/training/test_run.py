@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import types
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -144,32 +143,6 @@ def test_lines_of_later_steps_and_broken_ones_are_forgotten(tmp_path: Path) -> N
     with Watch(tmp_path, 9, first=3, quiet=True):
         pass
     assert (tmp_path / "metrics.jsonl").read_text() == "\n".join(lines[:3]) + "\n"
-
-
-def test_tensorboard_is_told_where_it_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[Any] = []
-
-    class Writer:
-        def __init__(self, folder: str, purge_step: int) -> None:
-            told.append((Path(folder).name, purge_step))
-
-        def add_scalar(self, name: str, value: float, number: int) -> None:
-            told.append((name, value, number))
-
-        def close(self) -> None:
-            told.append("closed")
-
-    spec = types.ModuleType("tensorboard")
-    spec.__spec__ = types.SimpleNamespace()  # type: ignore[assignment]
-    board = types.ModuleType("torch.utils.tensorboard")
-    board.SummaryWriter = Writer  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "tensorboard", spec)
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", board)
-    with Watch(tmp_path, 4, first=2, every=1, quiet=True) as watch:
-        watch.step(step(3, 2.0, 1))
-    assert told[0] == ("tensorboard", 3)
-    assert ("loss", 2.0, 3) in told
-    assert told[-1] == "closed"
 
 
 def test_a_bar_is_drawn_for_a_person(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,21 +13,22 @@ import torch
 
 import clearhead
 from clearhead.errors import ClearheadError, UsageError
-from clearhead.training.config import DataConfig, ObjectiveConfig, RunConfig, StartConfig
+from clearhead.training.config import DataConfig, LoraConfig, ObjectiveConfig, RunConfig, StartConfig
 from clearhead.training.data.documents import Corpus
 from clearhead.training.recipes import recipe
 from clearhead.training.run import train
 from clearhead.training.settings import change
 from clearhead.training.start import hash_of_source
+from tests.tiny import vit
 from tests.training.samples import same
 from tests.training.starts import from_nothing, going_on, trained
 
 ENCODER = {
     "vocab_size": 100,
-    "hidden_size": 16,
+    "hidden_size": 32,
     "num_hidden_layers": 2,
     "num_attention_heads": 2,
-    "intermediate_size": 24,
+    "intermediate_size": 48,
     "max_position_embeddings": 32,
 }
 
@@ -87,6 +88,12 @@ def test_a_model_without_its_tokenizer_is_refused(place: Path, tmp_path: Path) -
         path.unlink()
     with pytest.raises(ClearheadError, match=r"model has no tokenizer.*tokenizer\.json"):
         trained(going_on(place, source=str(source)), tmp_path / "run")
+
+
+def test_a_model_of_pictures_is_not_given_texts(place: Path, tmp_path: Path) -> None:
+    vit.classifier().save_pretrained(tmp_path / "model")
+    with pytest.raises(ClearheadError, match="model reads no tokens, and the data of this run is text"):
+        trained(going_on(place, source=str(tmp_path / "model")), tmp_path / "run")
 
 
 def test_rows_longer_than_the_model_reads_are_refused(place: Path, tmp_path: Path) -> None:
@@ -175,7 +182,7 @@ def classifier(place: Path, encoder: Path, data: DataConfig, **start: Any) -> An
 
 def test_a_new_head_has_the_labels_of_the_data_and_their_names(place: Path, encoder: Path, tmp_path: Path) -> None:
     data = labelled(tmp_path / "texts", ("nice", "awful", "plain"))
-    config = replace(classifier(place, encoder, data), run=RunConfig(steps=60))
+    config = replace(classifier(place, encoder, data), run=RunConfig(steps=70))
     done = trained(config, tmp_path / "run")
     assert done.checkpoint is not None and done.report is not None
     written = json.loads((done.checkpoint / "config.json").read_text())
@@ -199,6 +206,17 @@ def test_a_new_head_has_the_labels_of_the_data_and_their_names(place: Path, enco
     two = labelled(tmp_path / "two", ("yes", "no", "no"))
     other = trained(classifier(place, done.checkpoint, two), tmp_path / "other")
     assert other.model.config.heads.labels[0][1].n_labels == 2
+
+
+def test_beside_adapters_a_new_head_is_trained(place: Path, encoder: Path, tmp_path: Path) -> None:
+    data = labelled(tmp_path / "texts", ("nice", "awful", "plain"))
+    done = trained(classifier(place, encoder, data, lora=LoraConfig(rank=2)), tmp_path / "run")
+    state = torch.load(tmp_path / "run" / "step-000003" / "training.pt", weights_only=True)
+    moving = {name for name in state["weights"] if ".lora_" not in name}
+    assert moving == {"labels.classes.weight", "labels.classes.bias"}
+    assert bool(done.model.labels["classes"].bias.any())
+    before = weights(clearhead.load(encoder))
+    assert torch.equal(weights(done.model)["pool.transform.dense.weight"], before["pool.transform.dense.weight"])
 
 
 def test_numbers_are_regressed_by_a_head_of_one(place: Path, encoder: Path, tmp_path: Path) -> None:

@@ -41,8 +41,8 @@ def draw(report: AttentionReport) -> str:
     parts = {
         "@TITLE@": escape(report.title),
         "@WHY@": escape(report.why),
-        "@LIGHT@": _variables("light"),
-        "@DARK@": _variables("dark"),
+        "@LIGHT@": variables("light"),
+        "@DARK@": variables("dark"),
         # "<" is spelled out, so that no token can close the script.
         "@DATA@": json.dumps(data, ensure_ascii=True, separators=(",", ":")).replace("<", "\\u003c"),
     }
@@ -51,6 +51,7 @@ def draw(report: AttentionReport) -> str:
     return page
 
 
-def _variables(theme: Theme) -> str:
+def variables(theme: Theme) -> str:
+    """The colours of a page as properties in its style."""
     ground, plain, faint = map(hexadecimal, PAPER[theme])
     return f"color-scheme:{theme};--paper:{ground};--ink:{plain};--faint:{faint};--bar:{hexadecimal(BAR)}"

@@ -108,6 +108,11 @@ def _num2words() -> Any:
 # ---- what the words are made of
 
 
+def hyphened(words: Iterable[str]) -> tuple[str, ...]:
+    """Words behind a hyphen, which is no piece by itself: a model would look at it in place of a word."""
+    return tuple(f"-{word}" for word in words)
+
+
 def inside(*words: str) -> tuple[str, ...]:
     """Pieces that stand behind others in a word."""
     return tuple(f"##{word}" for word in words)
@@ -119,7 +124,7 @@ ENGLISH = (
     *"ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen".split(),
     *ENGLISH_UNITS,
     *"twenty thirty forty fifty sixty seventy eighty ninety".split(),
-    *inside("-", ",", *ENGLISH_UNITS),
+    *inside(",", *hyphened(ENGLISH_UNITS)),
 )
 GERMAN_UNITS = tuple("ein zwei drei vier fünf sechs sieben acht neun".split())
 GERMAN_ABOVE = (
@@ -135,7 +140,7 @@ FRENCH_TEENS = tuple("dix onze douze treize quatorze quinze seize".split())
 FRENCH_TENS = tuple("vingt trente quarante cinquante soixante".split())
 FRENCH = (
     *("zéro", "et", "cent", "cents", "mille", *FRENCH_UNITS, *FRENCH_TEENS, *FRENCH_TENS),
-    *inside(*FRENCH_UNITS, *FRENCH_TEENS, "vingt", "vingts"),
+    *inside(*hyphened((*FRENCH_UNITS, *FRENCH_TEENS, "vingt", "vingts"))),
 )
 PIECES = ("de:", "fr:", *inside(";"), *ENGLISH, *GERMAN, *FRENCH)
 """What all these texts are made of: units, "und" and tens apart, as people count."""

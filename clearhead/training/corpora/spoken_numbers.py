@@ -7,6 +7,7 @@ heard in none.
 from __future__ import annotations
 
 import csv
+import importlib
 import importlib.util
 import os
 import random
@@ -77,8 +78,8 @@ def gather(folder: Path, say: Callable[[str], None]) -> None:
     unknown = [name for name in SPEAKERS if f"!v/{name}" not in known.split()]
     if unknown:
         raise ClearheadError(
-            f"this espeak-ng has no voice {unknown[0]!r}, which corpus:spoken_numbers is spoken by; install version 1.51 "
-            "or newer with all its voices (apt-get install espeak-ng)"
+            f"this espeak-ng has no voice {unknown[0]!r}, which corpus:spoken_numbers takes; install version 1.51 "
+            "or newer (apt-get install espeak-ng)"
         )
     missing = [name for name in ("num2words", "scipy") if importlib.util.find_spec(name) is None]
     if missing:
@@ -107,9 +108,8 @@ def _clip(rng: random.Random) -> Clip:
 
 def words(number: int) -> str:
     """A number as it is said, in plain words: "seven hundred and twenty one"."""
-    from num2words import num2words
-
-    return " ".join(str(num2words(number)).replace("-", " ").replace(",", "").split())
+    spelt = importlib.import_module("num2words").num2words(number)
+    return " ".join(str(spelt).replace("-", " ").replace(",", "").split())
 
 
 def speak(program: str, wanted: list[Clip], folder: Path, say: Callable[[str], None]) -> None:
@@ -132,8 +132,6 @@ def speak(program: str, wanted: list[Clip], folder: Path, say: Callable[[str], N
 
 def _speak(program: str, clip: Clip, path: Path) -> None:
     """One sound, at the rate that models of speech hear."""
-    from scipy.signal import resample_poly
-
     voice = f"{clip.accent}+{clip.speaker}"
     how = ["-v", voice, "-s", str(clip.speed), "-p", str(clip.pitch), "-z", "-w", str(path)]
     done = subprocess.run([program, *how, words(clip.number)], capture_output=True, text=True, check=False)
@@ -141,7 +139,7 @@ def _speak(program: str, clip: Clip, path: Path) -> None:
         why = " ".join(done.stderr.split())[:200] or f"exit code {done.returncode}"
         raise ClearheadError(f"espeak-ng could not speak as {voice}: {why}")
     samples, rate = read_sound(path)
-    heard = resample_poly(samples[:, 0], RATE, rate)
+    heard = importlib.import_module("scipy.signal").resample_poly(samples[:, 0], RATE, rate)
     with wave.open(str(path), "wb") as file:
         file.setnchannels(1)
         file.setsampwidth(2)

@@ -58,6 +58,11 @@ class Batch:
     targets: Tensor
     """IGNORE where there is none: (B, T) for tokens, (B,) for labels; real numbers for values."""
 
+    @property
+    def n_slots(self) -> int:
+        """Places in the batch, padding and all: what the machine works on."""
+        return next(iter(self.inputs.values())).shape[:2].numel()
+
 
 class Batches(Protocol):
     """The data of a run."""

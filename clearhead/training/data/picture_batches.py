@@ -81,7 +81,8 @@ def moved(pixels_BHWC: NDArray[np.uint8], random: np.random.Generator, shift: in
     columns_BW = np.clip(np.arange(width) + across_B[:, None], 0, width - 1)
     if flip:
         columns_BW = np.where(drawn_3B[2, :, None] < 0.5, columns_BW[:, ::-1], columns_BW)
-    return pixels_BHWC[np.arange(n)[:, None, None], rows_BH[:, :, None], columns_BW[:, None, :]]
+    found: NDArray[np.uint8] = pixels_BHWC[np.arange(n)[:, None, None], rows_BH[:, :, None], columns_BW[:, None, :]]
+    return found
 
 
 # ---- batches
@@ -170,7 +171,7 @@ class PictureBatches:
         Raises:
             ClearheadError: naming what differs.
         """
-        front = config.stack.embed.front
+        front = config.stack.embed.front if isinstance(config, TransformerConfig) else None
         if not isinstance(front, PatchesConfig):
             raise ClearheadError("the data is pictures, and this model reads none; take one that begins with patches")
         size, channels = self.store.pixels_NHWC.shape[1:3], self.processor.channels

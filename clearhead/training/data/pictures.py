@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -22,11 +23,11 @@ from clearhead.errors import ClearheadError
 from clearhead.inputs.images import ImageProcessor
 from clearhead.inputs.open_image import open_image
 from clearhead.training.checkpoint import replacing
-from clearhead.training.data.documents import Corpus, Source, fingerprints, hash_of
-from clearhead.training.data.shards import progress_bar, write_atomically
+from clearhead.training.data.documents import Corpus, Source, hash_of
+from clearhead.training.data.shards import file_hashes, progress_bar
 
 VERSION = 1
-INDEX, PIXELS, LABELS, FINGERPRINTS = "index.json", "pixels.npy", "labels.npy", "pictures.json"
+INDEX, PIXELS, LABELS = "index.json", "pixels.npy", "labels.npy", "pictures.json"
 ARRAYS = "pictures.npz"
 """What a folder holds where its pictures are arrays."""
 ENDINGS = frozenset(".png .jpg .jpeg .bmp .gif .webp .tif .tiff .ppm .pgm .pbm".split())
@@ -39,12 +40,25 @@ AT_ONCE = 64
 class Pictures(Protocol):
     """Pictures that can be read, in an order that does not change."""
 
-    labels: Sequence[str]
-    names: tuple[str, ...] | None
-    """What labels are called, in order; None where nobody says."""
-    apart: Sequence[bool] | None
-    """Which pictures the data itself keeps apart to measure on; None where it keeps none."""
-    files: Sequence[Source]
+    @property
+    def files(self) -> Sequence[Source]:
+        """What they are read from."""
+        ...
+
+    @property
+    def labels(self) -> Sequence[str]:
+        """What each picture is of."""
+        ...
+
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """What labels are called, in order; None where nobody says."""
+        ...
+
+    @property
+    def apart(self) -> Sequence[bool] | None:
+        """Which pictures the data itself keeps apart to measure on; None where it keeps none."""
+        ...
 
     def read(self, first: int, stop: int, processor: ImageProcessor) -> tuple[list[NDArray[np.uint8]], list[str]]:
         """Pictures as `processor` fits them, and what is wrong with those that can't be read."""
@@ -113,7 +127,7 @@ def _labelled(folder: Path) -> Iterator[tuple[str, Path]]:
             if path.suffix.lower() in ENDINGS:
                 raise ClearheadError(f"{path} is in no folder that says what it is of; put it in the one of its label")
             continue
-        pictures = [one for one in sorted(path.rglob("*")) if one.suffix.lower() in ENDINGS and one.is_file()]
+        pictures = [one for one in sorted(path.rglob("[!.]*")) if one.suffix.lower() in ENDINGS and one.is_file()]
         if not pictures:
             raise ClearheadError(f"{path} has no pictures in it; remove the folder, or the label has nothing to show")
         yield from ((path.name, one) for one in pictures)
@@ -126,45 +140,61 @@ class ArrayPictures:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        try:
-            with np.load(path, allow_pickle=False) as file:
-                arrays = {name: file[name] for name in file.files}
-        except Exception as problem:  # a broken zip or array raises many kinds
-            raise ClearheadError(f"{path} can't be read as arrays: {problem}") from problem
-        missing = [name for name in ("images", "labels") if name not in arrays]
-        if missing:
-            raise ClearheadError(f"{path} has no array {missing[0]!r}; there are {', '.join(arrays) or 'none'}")
-        self.images, labels = arrays["images"], arrays["labels"]
-        if self.images.ndim not in (3, 4) or not len(self.images):
-            raise ClearheadError(
-                f"{path}: images has shape {self.images.shape}; (N, height, width) or (N, height, width, channels) is "
-                "expected"
-            )
-        if labels.shape != (len(self.images),):
-            raise ClearheadError(f"{path}: labels has shape {labels.shape}, and there are {len(self.images)} images")
-        self.names = tuple(map(str, arrays["names"])) if "names" in arrays else None
-        self.labels = [str(label) for label in labels.tolist()]
-        if self.names is not None and np.issubdtype(labels.dtype, np.integer):
-            odd = next((n for n in labels.tolist() if not 0 <= n < len(self.names)), None)
-            if odd is not None:
-                raise ClearheadError(f"{path}: a label is {odd}, and there are {len(self.names)} names")
-            self.labels = [self.names[n] for n in labels.tolist()]
-        self.apart = self._apart(arrays.get("split"))
         self.files = [_source(path, path.name)]
 
-    def _apart(self, split: NDArray[Any] | None) -> list[bool] | None:
+    @cached_property
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """What is in the file, which is only looked into where pictures are read anew."""
+        try:
+            with np.load(self.path, allow_pickle=False) as file:
+                arrays = {name: file[name] for name in file.files}
+        except Exception as problem:  # a broken zip or array raises many kinds
+            raise ClearheadError(f"{self.path} can't be read as arrays: {problem}") from problem
+        missing = [name for name in ("images", "labels") if name not in arrays]
+        if missing:
+            raise ClearheadError(f"{self.path} has no array {missing[0]!r}; there are {', '.join(arrays) or 'none'}")
+        images, labels = arrays["images"], arrays["labels"]
+        if images.ndim not in (3, 4) or not len(images):
+            raise ClearheadError(
+                f"{self.path}: images has shape {images.shape}; (N, height, width) or (N, height, width, channels) is "
+                "expected"
+            )
+        if labels.shape != (len(images),):
+            raise ClearheadError(f"{self.path}: labels has shape {labels.shape}, and there are {len(images)} images")
+        return arrays
+
+    @cached_property
+    def names(self) -> tuple[str, ...] | None:
+        """What labels are called, where the file says it."""
+        return tuple(map(str, self.arrays["names"])) if "names" in self.arrays else None
+
+    @cached_property
+    def labels(self) -> list[str]:
+        """What each image is of, by name."""
+        labels = self.arrays["labels"]
+        if self.names is None or not np.issubdtype(labels.dtype, np.integer):
+            return [str(label) for label in labels.tolist()]
+        odd = next((n for n in labels.tolist() if not 0 <= n < len(self.names)), None)
+        if odd is not None:
+            raise ClearheadError(f"{self.path}: a label is {odd}, and there are {len(self.names)} names")
+        return [self.names[n] for n in labels.tolist()]
+
+    @cached_property
+    def apart(self) -> list[bool] | None:
+        """Which images the file keeps apart."""
+        split, n = self.arrays.get("split"), len(self.labels)
         if split is None:
             return None
         said = [str(part) for part in split.tolist()]
         odd = next((part for part in said if part != LEARNT and part not in APART), None)
-        if odd is not None or len(said) != len(self.images):
-            what = f"{odd!r}" if odd is not None else f"{len(said)} long, and there are {len(self.images)} images"
+        if odd is not None or len(said) != n:
+            what = f"{odd!r}" if odd is not None else f"{len(said)} long, and there are {n} images"
             raise ClearheadError(f"{self.path}: split is {what}; {LEARNT!r} or {APART[0]!r} is expected of each image")
         return [part != LEARNT for part in said]
 
     def read(self, first: int, stop: int, processor: ImageProcessor) -> tuple[list[NDArray[np.uint8]], list[str]]:
         """Images `first` to `stop`."""
-        images = self.images[first:stop]
+        images = self.arrays["images"][first:stop]
         if (
             images.dtype == np.uint8
             and processor.size == images.shape[1:3]
@@ -218,8 +248,7 @@ def store_pictures(
     pictures = find_pictures(path)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        hashes = fingerprints(Corpus(path=str(path)), pictures.files, _known(folder / FINGERPRINTS))
-        write_atomically(folder / FINGERPRINTS, json.dumps(hashes).encode())
+        hashes = file_hashes(Corpus(path=str(path)), pictures.files, folder)
     except OSError as problem:
         raise ClearheadError(f"{folder} can't be written: {problem.strerror or problem}") from problem
     fits = [asdict(processor.resize) if processor.resize else None, processor.crop, processor.channels]
@@ -256,15 +285,6 @@ def _read_all(pictures: Pictures, processor: ImageProcessor, path: Path, progres
         more = f" (and {len(wrong) - 3:,} more)" if len(wrong) > 3 else ""
         raise ClearheadError(f"{'; '.join(sorted(wrong)[:3])}{more}; mend or remove what can't be read")
     pixels_NHWC.flush()
-
-
-def _known(path: Path) -> dict[str, Any]:
-    """What was written of the files before; {} where that can't be read."""
-    try:
-        found = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _open(folder: Path) -> PictureStore:

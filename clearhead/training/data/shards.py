@@ -86,8 +86,7 @@ def tokenise(
     sources = find(corpus)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        hashes = fingerprints(corpus, sources, _read_json(folder / FINGERPRINTS))
-        write_atomically(folder / FINGERPRINTS, json.dumps(hashes).encode())
+        hashes = file_hashes(corpus, sources, folder)
         what = {
             "version": VERSION,
             "sources": {name: hashed for name, (_, _, hashed) in hashes.items()},
@@ -108,6 +107,13 @@ def tokenise(
     except OSError as problem:
         raise ClearheadError(f"{folder} can't be written: {problem.strerror or problem}") from problem
     return TokenStore(inside)
+
+
+def file_hashes(corpus: Corpus, sources: Sequence[Source], folder: Path) -> dict[str, list[Any]]:
+    """As `fingerprints`, which are kept in `folder`, so that a file that is as it was is not read again."""
+    hashes = fingerprints(corpus, sources, _read_json(folder / FINGERPRINTS))
+    write_atomically(folder / FINGERPRINTS, json.dumps(hashes).encode())
+    return hashes
 
 
 def store_texts(texts: Iterable[str | Sequence[str]], tokenizer: Tokenizer, folder: str | Path) -> TokenStore:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,11 +19,11 @@ from numpy.typing import NDArray
 from clearhead.errors import ClearheadError
 from clearhead.inputs.audio import AudioProcessor, mono, read_sound
 from clearhead.training.checkpoint import replacing
-from clearhead.training.data.documents import BY_SUFFIX, Corpus, Source, find, fingerprints, hash_of, place, records
-from clearhead.training.data.shards import progress_bar, write_atomically
+from clearhead.training.data.documents import BY_SUFFIX, Corpus, Source, find, hash_of, place, records
+from clearhead.training.data.shards import file_hashes, progress_bar
 
 VERSION = 1
-FRAMES, INDEX, FINGERPRINTS = "frames.npy", "index.json", "fingerprints.json"
+FRAMES, INDEX = "frames.npy", "index.json"
 TABLES = tuple(suffix for suffix, kind in BY_SUFFIX.items() if kind != "parquet")
 AT_ONCE = 32
 
@@ -130,8 +129,7 @@ def store_sounds(
     files = {clip.path: Source(path=clip.path, name=clip.path, format="sound", size=0) for clip in clips}
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        hashes = fingerprints(Corpus(path=str(path)), [*files.values()], _known(folder / FINGERPRINTS))
-        write_atomically(folder / FINGERPRINTS, json.dumps(hashes).encode())
+        hashes = file_hashes(Corpus(path=str(path)), [*files.values()], folder)
     except OSError as problem:
         raise ClearheadError(f"{folder} can't be written: {problem.strerror or problem}") from problem
     what = [[hashes[clip.path][-1], clip.text, clip.speaker] for clip in clips]
@@ -146,9 +144,7 @@ def store_sounds(
     return _open(inside)
 
 
-def _hear_all(
-    clips: Sequence[Clip], processor: AudioProcessor, path: Path, progress: bool | None
-) -> NDArray[np.int64]:
+def _hear_all(clips: Sequence[Clip], processor: AudioProcessor, path: Path, progress: bool | None) -> NDArray[np.int64]:
     """Write the frames of all clips; how many of each hold sound. Reading and transforms let go of Python's lock, so
     threads do it together.
     """
@@ -188,19 +184,10 @@ def _samples(path: str, processor: AudioProcessor) -> NDArray[np.float32]:
         )
     if len(samples) > processor.seconds * rate:
         raise ClearheadError(
-            f"{path} lasts {len(samples) / rate:.1f} s, and {processor.seconds} s are heard at a time "
+            f"{path} lasts {len(samples) / rate:.2f} s, and {processor.seconds} s are heard at a time "
             "(data.spectrogram.seconds); cut it, or take its row out of the table"
         )
     return mono(samples)
-
-
-def _known(path: Path) -> dict[str, Any]:
-    """What was written of the files before; {} where that can't be read."""
-    try:
-        found = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _open(folder: Path) -> SoundStore:

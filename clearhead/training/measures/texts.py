@@ -124,13 +124,14 @@ def measure_texts(
         raise UsageError(f"stride is {stride}; it must be from 1 to the window, {window}")
     if not any(texts.values()):
         raise ClearheadError("there is no text to evaluate on: all files are empty")
-    begin = _begin(model)
+    begin = begin_marks(model)
     sizes = [len(text.encode()) for text in texts.values()]
     rows = [torch.tensor(begin + model.tokenizer.encode(text, bos=False)) for text in texts.values()]
     nats, right = [0.0] * len(rows), [0] * len(rows)
+    pieces = [piece for i, row in enumerate(rows) for piece in _pieces(i, len(row), window, stride)]
     with evaluating(model):
-        for batch in _batches(rows, window, stride, model.config.vocab_size):
-            nats_B, right_B = _score(model, rows, batch)
+        for batch in in_batches(pieces, model.config.vocab_size):
+            nats_B, right_B = score(model, rows, batch)
             for piece, lost, hits in zip(batch, nats_B.tolist(), right_B.tolist(), strict=True):
                 nats[piece.row] += lost
                 right[piece.row] += hits
@@ -151,7 +152,7 @@ def measure_texts(
     return TextScores(files, window, stride)
 
 
-def _begin(model: Transformer) -> list[int]:
+def begin_marks(model: Transformer) -> list[int]:
     """The mark before a text: the tokenizer's own, or what models without one put between texts."""
     tokenizer, ids = model.tokenizer, model.config.ids
     if tokenizer.adds_bos and tokenizer.bos_id is not None:
@@ -161,7 +162,7 @@ def _begin(model: Transformer) -> list[int]:
 
 
 @dataclass(frozen=True)
-class _Piece:
+class Piece:
     """Tokens `start` to `end` of a row are read; those from `scored` to `end` are what they predict, both inclusive."""
 
     row: int
@@ -178,28 +179,27 @@ class _Piece:
         return self.end - self.scored + 1
 
 
-def _pieces(row: int, length: int, window: int, stride: int) -> Iterator[_Piece]:
+def _pieces(row: int, length: int, window: int, stride: int) -> Iterator[Piece]:
     """Windows over a row in which every token but the first is scored once."""
     scored = 1
     while scored < length:
         end = min(window if scored == 1 else scored - 1 + stride, length - 1)
-        yield _Piece(row, max(end - window, 0), end, scored)
+        yield Piece(row, max(end - window, 0), end, scored)
         scored = end + 1
 
 
-def _batches(rows: Sequence[Tensor], window: int, stride: int, vocab_size: int) -> Iterator[list[_Piece]]:
+def in_batches(pieces: Sequence[Piece], vocab_size: int) -> Iterator[list[Piece]]:
     """Pieces of like length together, longest first."""
-    pieces = [piece for i, row in enumerate(rows) for piece in _pieces(i, len(row), window, stride)]
-    pieces.sort(key=lambda piece: (-piece.n_read, -piece.n_scored))
+    pieces = sorted(pieces, key=lambda piece: (-piece.n_read, -piece.n_scored))
     start = 0
     while start < len(pieces):
         first = pieces[start]
         n = max(1, min(BATCH_SLOTS // first.n_read, BATCH_LOGITS // (first.n_read * vocab_size)))
-        yield pieces[start : start + n]
+        yield list(pieces[start : start + n])
         start += n
 
 
-def _score(model: Transformer, rows: Sequence[Tensor], pieces: Sequence[_Piece]) -> tuple[Tensor, Tensor]:
+def score(model: Transformer, rows: Sequence[Tensor], pieces: Sequence[Piece]) -> tuple[Tensor, Tensor]:
     """Nats and right guesses of each piece."""
     width = max(piece.n_read for piece in pieces)
     tokens_BT = torch.zeros(len(pieces), width, dtype=torch.int64)

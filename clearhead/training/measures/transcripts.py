@@ -78,6 +78,7 @@ def measure_transcripts(
     with evaluating(model):
         for frames_BMF in frames:
             results = generate(model, frames_BMF, max_new_tokens=most, temperature=0)
+            assert isinstance(results, list)
             written += [" ".join(result.text.split()) for result in results]
             if progress is not None:
                 progress(len(frames_BMF))

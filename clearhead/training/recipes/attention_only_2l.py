@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from clearhead.config import AttentionConfig, BlockConfig, NormConfig, RotaryConfig, SublayerConfig
+from clearhead.config import AttentionConfig, BiasConfig, BlockConfig, NormConfig, RotaryConfig, SublayerConfig
 from clearhead.training.config import (
     BatchConfig,
     DataConfig,
@@ -20,17 +20,25 @@ from clearhead.training.recipes.parts import decoder_of
 
 
 def attention_only_2l() -> TrainConfig:
-    """0.4 million parameters, of which a third are in the heads."""
+    """0.26 million parameters, of which half are in the heads."""
     norm = NormConfig()
-    attention = AttentionConfig(n_heads=8, n_kv_heads=8, d_head=16, positions=RotaryConfig())
+    # With biases, a head can look at the token before whatever that is, which an induction head builds on.
+    bias = BiasConfig(q=True, k=True, v=True, o=True)
+    attention = AttentionConfig(n_heads=4, n_kv_heads=4, d_head=32, bias=bias, positions=RotaryConfig())
     block = BlockConfig(mixer=SublayerConfig(op=attention, pre=norm))
-    model = decoder_of((block,) * 2, d_model=128, context=256, norm=norm, tie=False)
+    model = decoder_of((block,) * 2, d_model=128, context=512, norm=norm, tie=False)
     return TrainConfig(
         model=ModelConfig(family="attention_only", config=model),
-        data=DataConfig(corpus=Corpus(path="corpus:english"), vocab_size=1024),
-        batch=BatchConfig(rows=32, length=256, pack="plain"),
+        # Few tokens: their pairs are soon known, and what repeats is the next thing to learn.
+        data=DataConfig(corpus=Corpus(path="corpus:english"), vocab_size=512),
+        batch=BatchConfig(rows=16, length=512, pack="plain"),
         optim=OptimConfig(name="muon", lr=6e-3, weight_decay=0.1),
         schedule=ScheduleConfig(kind="linear", warmup=20, floor=0.02),
-        run=RunConfig(steps=2400),
-        every=EveryConfig(log=20, evaluate=400, save=200),
+        run=RunConfig(steps=2000),
+        every=EveryConfig(
+            log=20,
+            evaluate=200,
+            save=100,
+            snapshots=(0, 20, 50, 100, 150, 200, 250, 300, 400, 500, 600, 800, 1000, 1300, 1600, 2000),
+        ),
     )

@@ -9,6 +9,7 @@ from clearhead.config import (
     EmbedConfig,
     FeedForwardConfig,
     HeadsConfig,
+    InitConfig,
     LearnedPositions,
     MaskConfig,
     NormConfig,
@@ -59,12 +60,12 @@ def bert_english() -> TrainConfig:
         context=context,
     )
     return TrainConfig(
-        model=ModelConfig(family="bert", config=model),
+        model=ModelConfig(family="bert", config=model, init=InitConfig(deep=False)),
         objective=ObjectiveConfig(name="masked_tokens", masking=MaskingConfig(whole_words=True)),
         data=DataConfig(corpus=Corpus(path="corpus:english"), tokenizer="wordpiece", vocab_size=8192),
         batch=BatchConfig(rows=32, length=context),
         optim=OptimConfig(name="muon", lr=4e-3, weight_decay=0.1),
         schedule=ScheduleConfig(kind="linear", warmup=100, floor=0.02),
-        run=RunConfig(steps=2000),
+        run=RunConfig(steps=1600),
         every=EveryConfig(log=20, evaluate=500, save=200),
     )

@@ -23,9 +23,7 @@ class DistilStages(Stages):
 def distil() -> DistilStages:
     """A teacher of 4.2 million parameters and 300 steps, students of 0.9 million and 300 steps."""
     teacher = replace(gpt_stdlib(), run=RunConfig(steps=300))
-    student = DecoderConfig(
-        family="qwen3", d_model=128, n_layers=2, n_heads=4, n_kv_heads=4, d_ff=352, qk_norm=True
-    )
+    student = DecoderConfig(family="qwen3", d_model=128, n_layers=2, n_heads=4, n_kv_heads=4, d_ff=352, qk_norm=True)
     alone = replace(teacher, model=student)
     told = TeacherConfig(source="stage:teacher", temperature=1.0, weight=0.5)
     taught = replace(alone, objective=ObjectiveConfig(teacher=told))

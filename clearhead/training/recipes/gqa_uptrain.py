@@ -5,7 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from clearhead.config import record
-from clearhead.training.config import EveryConfig, OptimConfig, RunConfig, ScheduleConfig, Stages, StartConfig, TrainConfig
+from clearhead.training.config import (
+    EveryConfig,
+    OptimConfig,
+    RunConfig,
+    ScheduleConfig,
+    Stages,
+    StartConfig,
+    TrainConfig,
+)
 from clearhead.training.recipes.gpt_stdlib import gpt_stdlib
 
 

@@ -28,7 +28,7 @@ from clearhead.training.recipes.parts import decoder_of
 
 
 def hybrid_small() -> TrainConfig:
-    """3.5 million parameters. Of each head's numbers one half is rotated, as in Bamba."""
+    """2.8 million parameters. Of each head's numbers one half is rotated, as in Bamba."""
     norm = NormConfig(eps=1e-5)
     attention = AttentionConfig(n_heads=6, n_kv_heads=2, d_head=32, positions=RotaryConfig(fraction=0.5))
     scan = Mamba2Config(n_heads=12, d_head=32, d_state=32, n_groups=1, norm=norm)
@@ -42,8 +42,8 @@ def hybrid_small() -> TrainConfig:
     return TrainConfig(
         model=ModelConfig(family="bamba", config=model),
         data=DataConfig(corpus=Corpus(path="corpus:english"), vocab_size=4096),
-        batch=BatchConfig(rows=16, length=256),
+        batch=BatchConfig(rows=8, length=256),
         optim=OptimConfig(lr=3e-3, weight_decay=0.1),
         schedule=ScheduleConfig(warmup=50),
-        run=RunConfig(steps=600),
+        run=RunConfig(steps=400),
     )

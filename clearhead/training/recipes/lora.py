@@ -28,9 +28,9 @@ def lora() -> TrainConfig:
             corpus=Corpus(path=f"{sysconfig.get_path('stdlib')}/pydoc_data/topics.py"),
             held_out=0.05,
         ),
-        batch=BatchConfig(rows=4, length=128),
+        batch=BatchConfig(rows=2, length=128),
         optim=OptimConfig(lr=1e-3, weight_decay=0.0),
         schedule=ScheduleConfig(kind="linear", warmup=5, floor=0.0),
-        run=RunConfig(steps=50),
-        every=EveryConfig(log=1, evaluate=25, save=0, held_out=4),
+        run=RunConfig(steps=60),
+        every=EveryConfig(log=1, evaluate=30, save=0, held_out=8),
     )

@@ -17,7 +17,7 @@ from clearhead.training.recipes.parts import decoder_of
 
 
 def mamba_small() -> TrainConfig:
-    """2 million parameters."""
+    """1.8 million parameters."""
     norm = NormConfig(eps=1e-5)
     scan = MambaConfig(d_inner=384, d_state=16, dt_rank=12)
     block = BlockConfig(mixer=SublayerConfig(op=scan, pre=norm))
@@ -25,8 +25,8 @@ def mamba_small() -> TrainConfig:
     return TrainConfig(
         model=ModelConfig(family="mamba", config=model),
         data=DataConfig(corpus=Corpus(path="corpus:english"), vocab_size=4096),
-        batch=BatchConfig(rows=16, length=256),
+        batch=BatchConfig(rows=8, length=256),
         optim=OptimConfig(lr=3e-3, weight_decay=0.1),
         schedule=ScheduleConfig(warmup=50),
-        run=RunConfig(steps=600),
+        run=RunConfig(steps=400),
     )

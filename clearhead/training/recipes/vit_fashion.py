@@ -22,9 +22,9 @@ def vit_fashion() -> TrainConfig:
         model=vit(PatchesConfig(patch=7, image=(28, 28), channels=1), d_model=96, n_layers=4, n_heads=4, n_labels=10),
         objective=ObjectiveConfig(name="labels", label_smoothing=0.1),
         data=PicturesConfig(path="corpus:fashion", split="own", shift=1, flip=True),
-        batch=BatchConfig(rows=256),
+        batch=BatchConfig(rows=128),
         optim=OptimConfig(lr=2e-3, weight_decay=0.1),
         schedule=ScheduleConfig(kind="cosine", warmup=100, floor=0.0),
-        run=RunConfig(steps=2350),
-        every=EveryConfig(log=50, evaluate=500, save=500, held_out=4),
+        run=RunConfig(steps=4700),
+        every=EveryConfig(log=100, evaluate=1000, save=1000, held_out=8),
     )
