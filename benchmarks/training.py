@@ -5,9 +5,9 @@
 
 GPT-2 124M on 4 rows of 256 tokens, and 6 layers of 384 with 6 heads on 16 rows of 256, with the same random ids and no
 dropout; ours starts from the weights that `transformers` drew, so that their losses must be the same. Each side is a
-process of its own and takes one step in turn. Seconds are medians after a warm-up; memory is the most that the steps
-after it held, above what a side held when its libraries were imported. Utilisation: the step's multiplications over
-what the machine does in a product of two large float32 matrices.
+process of its own and takes one step in turn. Seconds are medians after a first step, which compiles; memory is the
+most that the steps after it held, above what a side held when its libraries were imported. Utilisation: the step's
+multiplications over what the machine does in a product of two large float32 matrices.
 
 litgpt is no requirement of clearhead's. It is looked for in a folder, which this makes (without another torch):
 
@@ -66,7 +66,7 @@ class Line:
     """Of processors, of a step, at the median."""
     parameters: int
     first_seconds: float
-    """Of the first step, with compiling where there is any."""
+    """Of the first step, with compiling where there is any, all sides at once."""
 
 
 @dataclass(frozen=True)
@@ -98,15 +98,19 @@ class Worker:
             text=True,
             env={**os.environ, "OMP_NUM_THREADS": threads, "HF_HUB_OFFLINE": "1", "CLEARHEAD_SHAPE_CHECKS": "0"},
         )
-        self.made = self._answer()
+        self.made = self.answer()
 
     def ask(self, **request: Any) -> dict[str, Any]:
+        self.begin(**request)
+        return self.answer()
+
+    def begin(self, **request: Any) -> None:
+        """Ask, and don't wait."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
-        return self._answer()
 
-    def _answer(self) -> dict[str, Any]:
+    def answer(self) -> dict[str, Any]:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if line:
@@ -136,7 +140,10 @@ def measure(name: str, dtype: str, setting: str, libraries: list[str], plan: Pla
             code=plan.folders.get(library, ""),
         )
         sides[library] = Worker(task)
-    first = {library: side.ask(steps=1) for library, side in sides.items()}
+    # The first step compiles, for a minute or more where a whole model is compiled: all do it at once.
+    for side in sides.values():
+        side.begin(steps=1)
+    first = {library: side.answer() for library, side in sides.items()}
     turns: dict[str, list[dict[str, Any]]] = {library: [] for library in sides}
     start = time.monotonic()
     for turn in range(plan.turns):

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -155,12 +156,10 @@ def transformers(task: Task) -> tuple[Any, Stepper]:
 def litgpt(task: Task) -> tuple[Any, Stepper]:
     """Its nearest to GPT-2: rotary positions on a quarter of each head, where GPT-2 has a table of its own."""
     import torch
-    from litgpt.config import Config
-    from litgpt.model import GPT
     from torch.nn import functional as F
 
     s = task.shape
-    config = Config(
+    config = import_module("litgpt.config").Config(
         n_embd=s.d_model,
         n_layer=s.n_layers,
         n_head=s.n_heads,
@@ -172,7 +171,7 @@ def litgpt(task: Task) -> tuple[Any, Stepper]:
         gelu_approximate="tanh",
     )
     torch.manual_seed(0)
-    model = GPT(config)
+    model = import_module("litgpt.model").GPT(config)
     model.apply(model._init_weights)
     model.lm_head.weight = model.transformer.wte.weight
 
@@ -184,11 +183,11 @@ def litgpt(task: Task) -> tuple[Any, Stepper]:
 
 def nanogpt(task: Task) -> tuple[Any, Stepper]:
     import torch
-    from model import GPT, GPTConfig  # the one file of its repository
 
-    s = task.shape
+    s, file = task.shape, import_module("model")
     torch.manual_seed(0)
-    model = GPT(GPTConfig(s.context, s.vocab_size, s.n_layers, s.n_heads, s.d_model, dropout=0.0, bias=True))
+    config = file.GPTConfig(s.context, s.vocab_size, s.n_layers, s.n_heads, s.d_model, dropout=0.0, bias=True)
+    model = file.GPT(config)
     return model, plain(task, model, lambda model, tokens, targets: model(tokens, targets)[1])
 
 
@@ -228,7 +227,7 @@ def plain(task: Task, model: Any, loss_of: Callable[[Any, Any, Any], Any]) -> St
         torch.nn.utils.clip_grad_norm_(parameters, CLIP)
         optimiser.step()
         optimiser.zero_grad(set_to_none=True)
-        return float(loss)
+        return float(loss.detach())
 
     return step
 
@@ -256,7 +255,7 @@ def main() -> None:
     if task.code:
         sys.path.insert(0, task.code)
     try:
-        __import__(IMPORTS[task.library])
+        import_module(IMPORTS[task.library])
     except ImportError as problem:
         print(problem, file=sys.stderr)
         sys.exit(MISSING)

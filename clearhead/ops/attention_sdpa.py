@@ -109,7 +109,9 @@ def _by_document(
     z_BTHV = []
     for (cut, _), *rows in zip(alike, *of_groups, strict=True):
         parts = zip(*(y.split(cut, dim=1) for y in rows), strict=True)
-        mixed = [_fused(*(y.transpose(1, 2) for y in part), None, is_causal, scale) for part in parts]
+        mixed = [
+            _fused(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), None, is_causal, scale) for q, k, v in parts
+        ]
         z_BTHV.append(torch.cat([z.transpose(1, 2) for z in mixed], dim=1))
     return torch.cat(z_BTHV).transpose(1, 2)
 

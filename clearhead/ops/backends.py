@@ -17,7 +17,7 @@ from torch import Tensor
 from clearhead.errors import ClearheadError
 from clearhead.ops.attention import attention
 from clearhead.ops.attention_flex import attention_flex
-from clearhead.ops.attention_sdpa import attention_sdpa
+from clearhead.ops.attention_sdpa import apart, attention_sdpa
 from clearhead.ops.attention_tiled import attention_tiled
 from clearhead.ops.biases import Bias
 from clearhead.ops.masks import BoundMask
@@ -155,6 +155,8 @@ def request(
     cells = q_BHTK.shape[2] * k_BGSK.shape[2]
     size = 0 if cells <= SMALL else 1 if cells < LARGE else 2
     dense = bias is not None or not (mask.sees_all or mask.is_plain_causal)
+    if dense and size == 2 and bias is None and sinks_H is None:
+        dense = apart(mask, q_BHTK) is None
     return Request(q_BHTK.device.type, q_BHTK.dtype, frozenset(needs), size, dense)
 
 

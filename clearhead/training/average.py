@@ -43,7 +43,9 @@ class Average:
 
     @torch.no_grad()
     def _write(self, values: list[Tensor]) -> None:
-        torch._foreach_copy_(list(self._named.values()), values)
+        # One by one: torch has no such operation on lists of tensors that several processes share.
+        for p, value in zip(self._named.values(), values, strict=True):
+            p.copy_(value)
 
     def set_state(self, means: dict[str, Tensor]) -> None:
         """Go on from the means of a checkpoint."""

@@ -72,12 +72,15 @@ def evaluate(
     if not corpora:
         texts = dict(data) if isinstance(data, Mapping) else dict(read_texts(data))  # type: ignore[arg-type]
         return _texts(model, texts, window, stride, seed, progress)
+    by_text = corpora[0].label is None and len(corpora[0].columns) == 1
+    if not by_text and (window is not None or stride is not None):
+        raise UsageError("window and stride are of texts; pairs and labels are read whole")
     records = [(name, one) for corpus in corpora for name, one in documents(corpus)]
     if not records:
         raise ClearheadError("there is nothing to evaluate on: the tables have no rows")
     if corpora[0].label is not None:
         return _labels(model, [(one.text, one.label or "") for _, one in records], progress)
-    if len(corpora[0].columns) == 2:
+    if not by_text:
         pairs, files = [(one.texts[0], one.texts[1]) for _, one in records], [name for name, _ in records]
         return measure_pairs(model, pairs, files=files, n_beams=n_beams, progress=_share(progress, len(records)))
     return _texts(model, {f"{name}:{one.item}": one.text for name, one in records}, window, stride, seed, progress)
@@ -111,6 +114,8 @@ def evaluate_run(
         if not texts:
             raise ClearheadError(f"the run of {folder} held out no whole text; name files to evaluate on after it")
         return measure_texts(model, texts, window=window, stride=stride, progress=_share(progress, _n_bytes(texts)))
+    if window is not None or stride is not None:
+        raise UsageError(f"window and stride are of running text, and the run of {folder} learnt something else")
     with tempfile.TemporaryDirectory() as temporary:
         where = path.parent if (path.parent / DATA).is_dir() else Path(temporary)
         found = prepare(config, where, quiet=True).measure(model)

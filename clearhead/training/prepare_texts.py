@@ -75,7 +75,7 @@ def tokenizer_for(data: DataConfig, folder: Path, *, quiet: bool = False) -> Tok
     about = {**plain(data), "corpus": [*data.corpus.columns]}
     inside = folder / f"tokenizer-{hash_of([sorted((name, one[-1]) for name, one in hashes.items()), about])[:16]}"
     if not inside.is_dir():
-        if not quiet:
+        if not quiet and not data.pieces:
             print(f"training a tokenizer ({data.tokenizer}, {data.vocab_size:,} ids)", file=sys.stderr, flush=True)
         texts = (text for _, document in _learnt(data) for text in document.texts)
         made = train_tokenizer(texts, TokenizerConfig(kind=data.tokenizer, size=data.vocab_size, pieces=data.pieces))

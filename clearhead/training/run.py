@@ -164,7 +164,7 @@ def _run(config: TrainConfig, call: Call) -> Trained:
     folder.mkdir(parents=True, exist_ok=True)
     first, steps = trainer.number, config.run.steps
     about: dict[str, Any] = {"every": config.every.log, "quiet": call.quiet, "work": work, "config": plain(config)}
-    told = Watch(folder, steps, first=first, **about) if world.leads else Unwatched()
+    told: Any = Watch(folder, steps, first=first, **about) if world.leads else Unwatched()
     with told as watch:
         watch.since = since
         for note in notes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import io
 import os
+import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -63,7 +64,7 @@ class WeightsAndBiases:
         mode = os.environ.get("WANDB_MODE") or ("online" if _has_key() else "offline")
         identity = folder / "wandb-run"
         if not identity.exists():
-            identity.write_text(wandb.util.generate_id() + "\n", encoding="utf-8")
+            identity.write_text(secrets.token_hex(4) + "\n", encoding="utf-8")
         self._run = wandb.init(
             project=os.environ.get("WANDB_PROJECT", "clearhead"),
             name=folder.name,

@@ -10,13 +10,14 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import create_mask
 
 from clearhead.errors import ClearheadError
+from clearhead.ops import attention_sdpa as sdpa
 from clearhead.ops import attention_tiled as tiled
 from clearhead.ops.attention import attention, traced
 from clearhead.ops.attention_flex import mask_mod
 from clearhead.ops.attention_sdpa import attention_sdpa
 from clearhead.ops.backends import BACKENDS, LARGE, NAMES, SOFTCAP, Request, attend, choose, request
 from clearhead.ops.biases import Alibi, RelativeBias, alibi_slopes
-from clearhead.ops.masks import Causal, Everything, Window, bind
+from clearhead.ops.masks import Causal, Everything, Mask, SameDocument, Window, bind
 from tests.ops.attention_cases import PADDINGS, PREDICATES, Problem, bound, problem, rounded, solve
 from tests.oracles import TOLERANCE, error
 
@@ -98,6 +99,39 @@ def test_fused_kernel_agrees_with_more_queries_than_are_folded() -> None:
             agree(
                 attention_sdpa, problem(bound(predicate, 20, 24, "padded"), with_=kind), torch.float32, train_bias=False
             )
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("own", [Causal(), Everything()])
+@pytest.mark.parametrize("n_groups", [4, 2])
+def test_documents_one_by_one_agree(n_groups: int, own: Mask, dtype: torch.dtype, monkeypatch: Any) -> None:
+    monkeypatch.setattr(sdpa, "DOCUMENT", 1)
+    # Rows cut alike, next to each other and not, and one that is not cut.
+    document_BS = torch.tensor([[0, 0, 1, 1, 1, 1, 2, 2, 2]] * 2 + [[0] * 9])
+    for rows in ([0, 1, 2], [0, 2, 1], [2, 2, 2]):
+        mask = bind(own & SameDocument(document_BS[rows]), 9, 9)
+        agree(attention_sdpa, problem(mask, n_groups=n_groups, d_value=5), dtype)
+        assert mask.documents == tuple(((2, 4, 3), (2, 4, 3), (9,))[row] for row in rows)
+    given = problem(mask, n_groups=n_groups)
+    attention_sdpa(given.q, given.k, given.v, mask := bind(own & SameDocument(document_BS), 9, 9), scale=0.3)
+    assert "dense" not in mask.__dict__
+
+
+def test_documents_that_can_not_be_told_apart_have_a_mask() -> None:
+    documents = SameDocument(torch.tensor([[0, 1, 1, 0]]))  # one comes back
+    assert bind(Causal() & documents, 4, 4).documents is None
+    whole = SameDocument(torch.tensor([[0, 0, 1, 1]]))
+    assert bind(Causal() & whole, 2, 4).documents is None
+    assert bind(Causal() & Window(2) & whole, 4, 4).documents is None
+    assert bind(Causal() & whole, 4, 4).documents == ((2, 2),)
+
+
+def test_short_documents_have_a_mask(monkeypatch: Any) -> None:
+    """A call for each of many would cost more than what it skips."""
+    mask = bind(Causal() & SameDocument(torch.arange(128)[None] // 32), 128, 128)
+    q = torch.randn(1, 1, 128, 4)
+    attention_sdpa(q, q, q, mask, scale=1.0)
+    assert "dense" in mask.__dict__
 
 
 def test_tiles_skip_what_is_hidden_and_make_no_mask_of_what_is_visible() -> None:
@@ -224,6 +258,11 @@ def test_auto_and_its_reasons() -> None:
     windowed = choose("auto", request(q, q, q, bind(Causal() & Window(9), n, n)))
     assert windowed.name == "tiled"
     assert "written out" in windowed.reason
+    n_documents = torch.zeros(1, n, dtype=torch.long)
+    q = torch.empty(1, 1, n, 1)
+    apart = bind(Causal() & SameDocument(n_documents), n, n)
+    assert choose("auto", request(q, q, q, apart)).name == "sdpa"
+    assert choose("auto", request(q, q, q, apart, sinks_H=torch.zeros(1))).name == "tiled"
     assert choose("tiled", ask()).reason == "it was named"
     assert choose("auto", ask()) is choose("auto", ask())
 

@@ -199,6 +199,24 @@ def test_the_logits_of_all_rows_are_never_there():
     assert chunked.numbers == 16 * 500
 
 
+@pytest.mark.parametrize(("n_words", "rows"), [(65, 2**20 // 65), (4096, 256), (50257, 256), (2**18, 64), (2**25, 1)])
+def test_rows_at_once_are_enough_for_a_product_and_few_enough_for_memory(n_words, rows):
+    assert losses._rows_at_once(n_words) == rows
+    assert rows * n_words <= losses.AT_ONCE or rows == 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_a_certain_word_costs_next_to_nothing_and_an_impossible_one_much(dtype):
+    """The loss is exact far from the middle, where probabilities are 1, or too small to be numbers."""
+    x = torch.tensor([[40.0], [-40.0], [300.0]], dtype=dtype)
+    weight = torch.tensor([[1.0], [0.0]], dtype=dtype)
+    for row, wanted in zip(x, (4.248354255291589e-18, 40.0, 0.0), strict=True):
+        total, _ = linear_cross_entropy_sum(row[None], weight, None, torch.tensor([0]))
+        assert float(total) == pytest.approx(wanted, abs=1e-6 if dtype == torch.float32 else 1e-15)
+    total, _ = linear_cross_entropy_sum(x[2:], weight, None, torch.tensor([1]))
+    assert float(total) == pytest.approx(300.0)
+
+
 # ---- distillation
 
 

@@ -94,3 +94,36 @@ def test_activations():
         assert error(activation(name)(x), y) <= 1e-12, name
     with pytest.raises(ClearheadError, match="gelu_tanh"):
         activation("gelu_new")
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("shape", [(7, 48), (2, 5, 48), (2, 3, 5, 48)])
+@pytest.mark.parametrize("offset", [0.0, 1.0])
+def test_gradients_of_rms_norm_are_those_of_its_formula(shape, offset, dtype):
+    norm = Norm(48, NormConfig(eps=1e-2, offset=offset, bias=True))
+    with torch.no_grad():
+        norm.weight.normal_()
+    x = (3 * torch.randn(shape) + 1).transpose(0, -2)  # heads are not next to each other in memory
+    weight = torch.randn_like(x).double()
+    exact = [t.detach().double().requires_grad_() for t in (x, norm.weight, norm.bias)]
+    (by_hand(*exact, norm.config) * weight).sum().backward()
+    norm, x = norm.to(dtype), x.to(dtype).requires_grad_()
+    (norm(x) * weight.to(dtype)).sum().backward()
+    for found, wanted in zip((x, norm.weight, norm.bias), exact, strict=True):
+        assert found.grad.dtype == dtype
+        assert error(found.grad, wanted.grad) <= TOLERANCE[dtype]
+
+
+def test_a_norm_that_is_not_trained_gets_no_gradient_and_hands_one_on():
+    norm, x = Norm(48, NormConfig()), torch.randn(3, 48, requires_grad=True)
+    norm.weight.requires_grad_(False)
+    norm(x).sum().backward()
+    assert norm.weight.grad is None and x.grad.any()
+
+
+def test_the_way_that_is_compiled_is_the_tanh_gelu(monkeypatch):
+    x = torch.linspace(-9, 9, 4001, dtype=torch.float64)
+    exact = 0.5 * x * (1 + torch.tanh((2 / torch.pi) ** 0.5 * (x + 0.044715 * x**3)))
+    assert error(activation("gelu_tanh")(x), exact) <= 1e-12
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    assert error(activation("gelu_tanh")(x), exact) <= 1e-12

@@ -76,7 +76,6 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         "Settings": lambda **options: options,
         "Html": lambda text: ("html", text),
         "Image": lambda pixels: ("image", pixels.shape),
-        "util": types.SimpleNamespace(generate_id=lambda: "abc123"),
     }
     for name, part in parts.items():
         setattr(wandb, name, part)
@@ -99,7 +98,7 @@ def test_weights_and_biases_is_told_where_it_is_set_up(
     assert end == "finished"
     told.clear()
     sinks(tmp_path, 2, {})
-    assert told[0]["id"] == options["id"] == "abc123"  # a run that goes on goes on there
+    assert told[0]["id"] == options["id"] != ""  # a run that goes on goes on there
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from clearhead.training.data.documents import Corpus, Source, hash_of
 from clearhead.training.data.shards import file_hashes, progress_bar
 
 VERSION = 1
-INDEX, PIXELS, LABELS = "index.json", "pixels.npy", "labels.npy", "pictures.json"
+INDEX, PIXELS, LABELS = "index.json", "pixels.npy", "labels.npy"
 ARRAYS = "pictures.npz"
 """What a folder holds where its pictures are arrays."""
 ENDINGS = frozenset(".png .jpg .jpeg .bmp .gif .webp .tif .tiff .ppm .pgm .pbm".split())

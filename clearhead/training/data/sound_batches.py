@@ -60,12 +60,12 @@ def split_sounds(texts: Sequence[str], speakers: Sequence[str], share: float, se
     """
     text_N = _held_out("text", texts, share, seed)
     speaker_N = _held_out("speaker", speakers, share if len(set(speakers)) > 1 else 0.0, seed)
-    split = Split(*(np.flatnonzero(which_N) for which_N in (
-        ~text_N & ~speaker_N,
-        text_N & ~speaker_N,
-        ~text_N & speaker_N,
-        text_N & speaker_N,
-    )))  # fmt: skip
+    split = Split(
+        learnt=np.flatnonzero(~text_N & ~speaker_N),
+        new_texts=np.flatnonzero(text_N & ~speaker_N),
+        new_speakers=np.flatnonzero(~text_N & speaker_N),
+        new_both=np.flatnonzero(text_N & speaker_N),
+    )
     if not len(split.learnt):
         raise UsageError(
             f"all {len(texts):,} sounds have a text or a speaker that is held out, and none is left to learn from; "

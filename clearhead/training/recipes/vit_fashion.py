@@ -23,8 +23,8 @@ def vit_fashion() -> TrainConfig:
         objective=ObjectiveConfig(name="labels", label_smoothing=0.1),
         data=PicturesConfig(path="corpus:fashion", split="own", shift=1, flip=True),
         batch=BatchConfig(rows=128),
-        optim=OptimConfig(lr=2e-3, weight_decay=0.1),
+        optim=OptimConfig(name="muon", lr=1.5e-2, weight_decay=0.1),
         schedule=ScheduleConfig(kind="cosine", warmup=100, floor=0.0),
-        run=RunConfig(steps=4700),
+        run=RunConfig(steps=6500),
         every=EveryConfig(log=100, evaluate=1000, save=1000, held_out=8),
     )

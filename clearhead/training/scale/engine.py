@@ -100,7 +100,7 @@ class Copies:
         """Their versions say so."""
 
 
-def _summed(group: dist.ProcessGroup, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
+def _summed(group: dist.ProcessGroup, bucket: Any) -> torch.futures.Future[Tensor]:
     """DDP's own way takes the mean over the processes, and these are gradients of sums."""
     work = dist.all_reduce(bucket.buffer(), group=group, async_op=True)
     future: torch.futures.Future[Tensor] = work.get_future().then(lambda done: done.value()[0])

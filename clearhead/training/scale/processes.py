@@ -97,6 +97,11 @@ def _check_can(config: TrainConfig) -> None:
             "torch's adafactor needs every matrix whole, and run.scale.shard and run.scale.tensor share them; use "
             "adamw or muon, or go without (each process has all weights then)"
         )
+    if scale.tensor > 1 and config.run.compile:
+        raise ClearheadError(
+            "run.compile has not been made to work on matrices that several processes share; leave out run.compile or "
+            "run.scale.tensor"
+        )
     if scale.context > 1 and not torch.cuda.is_available():
         raise ClearheadError(
             f"run.scale.context is {scale.context}, and torch shares the tokens of a row between GPUs only: it can't "

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
-from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor import DTensor, Replicate
 
 from clearhead.training.scale.tensor import Here
 
@@ -22,7 +22,7 @@ def gathered(value: Any, keep: bool) -> Any:
     kept, it is let go of at once.
     """
     if isinstance(value, DTensor):
-        whole = value.detach().full_tensor()
+        whole = value.full_tensor().detach()
         return whole.cpu() if keep else None
     if isinstance(value, Tensor):
         return value.detach().cpu() if keep else None
@@ -36,18 +36,15 @@ def gathered(value: Any, keep: bool) -> Any:
 def placed(value: Tensor, like: Tensor) -> Tensor:
     """A whole tensor, the same in all processes, laid out as `like` is; or as it is, where `like` is not shared.
 
-    What an optimiser keeps of a matrix may be narrower than it, and is then shared along what is left.
+    What an optimiser keeps of a matrix may be of another shape, and then lies whole everywhere.
     """
     if not isinstance(like, DTensor) or isinstance(value, DTensor) or value.ndim == 0:
         return value
-    fits = value.ndim == like.ndim
-    placements = [
-        one if one.is_replicate() or (fits and value.shape[one.dim] == like.shape[one.dim]) else Replicate()
-        for one in like.placements
-        if isinstance(one, Shard) or one.is_replicate()
-    ]
+    mesh = like.device_mesh
     # Every process has all of it: nothing needs to be sent.
-    return distribute_tensor(value.to(like.device), like.device_mesh, placements, src_data_rank=None)
+    whole = DTensor.from_local(value.detach().to(like.device), mesh, [Replicate()] * mesh.ndim, run_check=False)
+    # A copy, so that what lies elsewhere is let go of.
+    return whole.redistribute(placements=like.placements).clone() if value.shape == like.shape else whole
 
 
 def placed_state(state: dict[str, Any], optimiser: torch.optim.Optimizer) -> dict[str, Any]:
@@ -66,8 +63,7 @@ def whole_model(model: M, keep: bool) -> M | None:
     """A plain model of the same weights, whole; all processes have to ask, and only those get it that keep it."""
     weights: dict[int, nn.Parameter] = {}
     for p in model.parameters():
-        value = p.detach()
-        value = value.full_tensor() if isinstance(value, DTensor) else value
+        value = (p.full_tensor() if isinstance(p, DTensor) else p).detach()
         if keep:
             weights[id(p)] = nn.Parameter(value, p.requires_grad)
     return _plain(model, weights) if keep else None
@@ -76,10 +72,11 @@ def whole_model(model: M, keep: bool) -> M | None:
 def _plain(module: M, weights: dict[int, nn.Parameter]) -> M:
     """The same tree of modules, without what was hung on it, on other weights."""
     kind = next(c for c in type(module).__mro__ if not issubclass(c, FSDPModule | Here))
-    made: M = kind.__new__(kind)
+    made: Any = kind.__new__(kind)
     hooks = {name: value for name, value in nn.Module().__dict__.items() if "hook" in name}
     made.__dict__.update({**module.__dict__, **hooks})
     made._parameters = {name: None if p is None else weights[id(p)] for name, p in module._parameters.items()}
     made._buffers = dict(module._buffers)
     made._modules = {name: None if child is None else _plain(child, weights) for name, child in module._modules.items()}
-    return made
+    plain: M = made
+    return plain

@@ -35,7 +35,7 @@ def test_processes_that_do_not_fit_are_refused(
 def test_tokens_of_a_row_are_not_shared_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    with pytest.raises(ClearheadError, match="run.scale.context is 2, .* it can't run on a CPU"):
+    with pytest.raises(ClearheadError, match=r"run\.scale\.context is 2, .* it can't run on a CPU"):
         arranged(config_of(ScaleConfig(context=2)))
 
 
@@ -65,7 +65,7 @@ def test_one_process_joins_nothing() -> None:
 def test_a_lost_process_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setattr(dist, "init_process_group", lambda *args, **kwargs: None)
-    with pytest.raises(LostError, match="another process of this run is gone.*--resume"), joined():
+    with pytest.raises(LostError, match=r"another process of this run is gone.*--resume"), joined():
         raise RuntimeError("[gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:61234")
     with pytest.raises(RuntimeError, match="of another kind"), joined():
         raise RuntimeError("of another kind")

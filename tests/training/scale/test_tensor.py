@@ -52,7 +52,7 @@ def test_heads_that_do_not_divide_are_named(changes: dict[str, int], n: int, wor
 
 
 def test_hidden_units_that_do_not_divide_are_named() -> None:
-    with pytest.raises(ClearheadError, match="layers.0.ffn has 25 hidden units"):
+    with pytest.raises(ClearheadError, match=r"layers\.0\.ffn has 25 hidden units"):
         feed_forward_plan(parts(d_ff=25)[1], 2, "layers.0.ffn")
 
 
