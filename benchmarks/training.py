@@ -187,7 +187,7 @@ def _same_losses(lines: list[Line]) -> None:
         sys.exit(f"{lines[0].shape}: clearhead's losses are {ours} and the peer's {theirs}; they don't do the same")
 
 
-def available(plan: Plan, folder: Path) -> tuple[list[str], dict[str, str]]:
+def available(plan: Plan, shapes: list[str], folder: Path) -> tuple[list[str], dict[str, str]]:
     """The libraries that can be measured, and what is wrong with the others. The weights of the shapes are made."""
     small = Shape(d_model=32, n_layers=1, n_heads=2, vocab_size=32, context=16, rows=1, length=16)
     found, missing = [OURS, SAME_WEIGHTS], {}
@@ -206,10 +206,10 @@ def available(plan: Plan, folder: Path) -> tuple[list[str], dict[str, str]]:
             found.append(library)
         except NotInstalledError as problem:
             missing[library] = f"not installed ({problem}); see --help"
-    for name, shape in SHAPES.items():
+    for name in shapes:
         task = Task(
             library=SAME_WEIGHTS,
-            shape=shape,
+            shape=SHAPES[name],
             dtype=DTYPES[0],
             compiled=False,
             threads=plan.threads,
@@ -303,7 +303,7 @@ def main() -> None:
     lines: list[Line] = []
     console = Console(stderr=True)
     with tempfile.TemporaryDirectory() as temporary:
-        libraries, missing = available(plan, Path(temporary))
+        libraries, missing = available(plan, options.only, Path(temporary))
         libraries = [library for library in libraries if library in (options.libraries or libraries)]
         for dtype in options.dtypes or (DTYPES[:1] if options.quick else DTYPES):
             for name in options.only:

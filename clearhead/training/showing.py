@@ -114,7 +114,8 @@ def _answered(model: Transformer, objective: Objective, batch: Batch) -> str:
         source = _row(batch, "source", "source_present").tolist()
         written = generate(model, source, max_new_tokens=WRITTEN, temperature=0)
         return _lines(given=_text(model, source), written=written.text, there=there)
-    written = generate(model, batch.inputs["frames"][0], max_new_tokens=WRITTEN, temperature=0)
+    heard = generate(model, batch.inputs["frames"][0], max_new_tokens=WRITTEN, temperature=0)
+    written = heard[0] if isinstance(heard, list) else heard
     return _lines(written=written.text, there=there)
 
 

@@ -452,3 +452,18 @@ def test_tensors_are_on_the_cpu_and_whole_numbers(store: TokenStore, letters: To
     batch = next_token_batches(store, letters, rows=2, length=16).step(0)
     tensors: list[Tensor] = [*batch.inputs.values(), batch.targets]
     assert all(x.device.type == "cpu" and x.dtype == torch.int64 for x in tensors)
+
+
+def test_a_pattern_of_files_is_held_out(tmp_path: Path, letters: Tokenizer) -> None:
+    for name in ("learnt.tsv", "held_a.tsv", "held_b.tsv"):
+        (tmp_path / name).write_text(f"a\tb\n{name[0]}1\t{name[0]}2\n")
+    corpus = Corpus(path=str(tmp_path), columns=("a", "b"))
+    store = tokenise(corpus, letters, tmp_path / "ids")
+    how: dict[str, Any] = {"rows": 1, "length": 9}
+    batches = pair_batches(store, letters, held_out="held_*", **how)
+    assert [pair for batch in batches.held_out() for pair in read_pairs([batch])] == [("h1", "h2")] * 2
+    assert [read_pairs([batches.step(i)]) for i in range(2)] == [[("l1", "l2")]] * 2
+    with pytest.raises(ClearheadError, match=r"no file matches .* 'test\*'; there are held_a.tsv"):
+        pair_batches(store, letters, held_out="test*", **how)
+    with pytest.raises(ClearheadError, match="every file matches"):
+        pair_batches(store, letters, held_out="*", **how)

@@ -288,3 +288,13 @@ def test_parquet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_source_names_its_place_when_the_file_is_gone() -> None:
     source = Source(path="/nowhere/a.jsonl", name="a.jsonl", format="jsonl", size=9)
     assert place(source, 5) == "a.jsonl, byte 5"
+
+
+def test_a_pattern_of_files_is_held_out(tmp_path: Path) -> None:
+    for name in ("learnt.txt", "held_a.txt", "held_b.txt"):
+        (tmp_path / name).write_text(f"{name} 1\n{name} 2\n")
+    corpus = Corpus(path=str(tmp_path), format="lines")
+    held = [document.text for _, document in documents(corpus, held_out=True, share="held_*")]
+    assert held == ["held_a.txt 1", "held_a.txt 2", "held_b.txt 1", "held_b.txt 2"]
+    learnt = [document.text for _, document in documents(corpus, held_out=False, share="held_*")]
+    assert learnt == ["learnt.txt 1", "learnt.txt 2"]

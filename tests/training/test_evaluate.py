@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import lzma
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +14,45 @@ import torch
 
 import clearhead
 from clearhead.errors import ClearheadError, UsageError
+from clearhead.families import FAMILIES
 from clearhead.model.build import build
-from clearhead.training.config import DecoderConfig
+from clearhead.training.config import DataConfig, DecoderConfig, ModelConfig, ObjectiveConfig, RunConfig, TrainConfig
+from clearhead.training.data.documents import Corpus
 from clearhead.training.data.tokenizers import TokenizerConfig, train_tokenizer
-from clearhead.training.evaluate import evaluate
+from clearhead.training.evaluate import evaluate, evaluate_run
 from clearhead.training.measures import texts as module
 from clearhead.training.measures.texts import _pieces, xz_bits_per_byte
 from clearhead.training.models import decoder
+from clearhead.training.run import train
+from tests.training.samples import tiny
 
 SIZES = DecoderConfig(family="llama", d_model=16, n_layers=2, n_heads=2, n_kv_heads=1, d_ff=24)
+SIZES_BERT = {
+    "vocab_size": 60,
+    "hidden_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 24,
+    "max_position_embeddings": 32,
+}
+SEQ2SEQ = {
+    "vocab_size": 300,
+    "d_model": 16,
+    "encoder_layers": 1,
+    "decoder_layers": 1,
+    "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2,
+    "encoder_ffn_dim": 24,
+    "decoder_ffn_dim": 24,
+    "max_position_embeddings": 32,
+    "decoder_start_token_id": 256,
+}
 TEXTS = {"a": "the cat sat on the mat, and naïve", "b": "x", "c": "", "d": "on " * 30}
+
+
+def model(family: str, architecture: str, **changes: Any) -> ModelConfig:
+    raw = {"model_type": family, "architectures": [architecture], **changes}
+    return ModelConfig(family=family, config=FAMILIES[family].read(raw, "here"))
 
 
 def byte_model(around: bool = True) -> Any:
@@ -132,3 +163,62 @@ def test_xz_is_what_the_program_makes_of_each_file() -> None:
     texts = ["a" * 1000, "the cat " * 50]
     sizes = [len(lzma.compress(text.encode(), format=lzma.FORMAT_XZ, preset=9)) for text in texts]
     assert xz_bits_per_byte(texts) == 8 * sum(sizes) / 1400
+
+
+def table(path: Path, head: str, rows: list[str]) -> Corpus:
+    path.write_text("\n".join([head, *rows]) + "\n")
+    return Corpus(path=str(path), columns=tuple(head.split("\t")[:2]))
+
+
+def finished(config: TrainConfig, out: Path) -> tuple[Any, Path, dict[str, Any]]:
+    """A run's model as it was saved, where, and what the run measured in the end."""
+    done = train(replace(config, run=RunConfig(steps=1)), out=out, quiet=True)
+    assert done.report is not None and done.checkpoint is not None
+    return clearhead.load(done.checkpoint), done.checkpoint, done.report
+
+
+@pytest.mark.parametrize("objective", ["source_to_target", "labels", "masked_tokens"])
+def test_a_checkpoint_is_measured_as_its_run_was(objective: str, tmp_path: Path) -> None:
+    rows = [f"cat {i}\t{i % 2}" for i in range(40)]
+    corpus = table(tmp_path / "t.tsv", "a\tb", rows)
+    if objective != "source_to_target":
+        corpus = replace(corpus, columns=("a",), label="b" if objective == "labels" else None)
+    kind = "bytes" if objective == "source_to_target" else "wordpiece"
+    architecture = {"labels": "BertForSequenceClassification", "masked_tokens": "BertForMaskedLM"}
+    made = (
+        model("marian", "MarianMTModel", **SEQ2SEQ)
+        if objective == "source_to_target"
+        else model("bert", architecture[objective], **SIZES_BERT)
+    )
+    config = tiny(
+        model=made,
+        data=DataConfig(corpus=corpus, tokenizer=kind, vocab_size=60, held_out=0.2),
+        objective=ObjectiveConfig(name=objective),
+    )
+    loaded, checkpoint, report = finished(config, tmp_path / "run")
+    found = evaluate_run(loaded, checkpoint)
+    assert isinstance(found, dict)
+    assert found == {name: pytest.approx(report[name]) for name in found}
+    assert set(found) >= {"source_to_target": {"exact", "bleu"}}.get(objective, {"accuracy", "loss"})
+    with pytest.raises(UsageError, match="learnt something else"):
+        evaluate_run(loaded, checkpoint, window=4)
+
+
+def test_a_model_without_a_run_needs_files(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no checkpoint of a run"):
+        evaluate_run(byte_model(), tmp_path)
+    torch.save({"config": {"model": {}}}, tmp_path / "training.pt")
+    with pytest.raises(ClearheadError, match="written by another version"):
+        evaluate_run(byte_model(), tmp_path)
+
+
+def test_texts_in_tables_and_from_a_corpus(tmp_path: Path) -> None:
+    model = byte_model()
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in ("the cat", "x")))
+    found = evaluate(model, tmp_path / "t.jsonl", columns=["text"])
+    assert [file.nats for file in found.files] == [
+        file.nats for file in evaluate(model, {"a": "the cat", "b": "x"}).files
+    ]
+    assert evaluate(model, Corpus(path=str(tmp_path / "t.jsonl"))).loss == found.loss
+    with pytest.raises(UsageError, match="columns are those of files"):
+        evaluate(model, {"a": "x"}, columns=["text"])

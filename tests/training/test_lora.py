@@ -85,7 +85,8 @@ def test_a_merged_model_computes_the_same_and_the_adapted_one_stays(tmp_path: Pa
     ours = twins(tmp_path)[1]
     plain_BTV = ours(TOKENS_BT)
     add_lora(ours, LoraConfig(rank=4, targets=("*.q_proj", "*.v_proj", "*.up_proj")))
-    assert torch.equal(ours(TOKENS_BT), plain_BTV)
+    # Not to the bit: what is frozen takes no gradient, and goes by another kernel where rows are few.
+    assert close(ours(TOKENS_BT), plain_BTV)
     drawn(ours)
     before = {name: p.detach().clone() for name, p in ours.named_parameters()}
     whole = merged(ours)
@@ -96,7 +97,8 @@ def test_a_merged_model_computes_the_same_and_the_adapted_one_stays(tmp_path: Pa
     assert whole.layers[0].mixer.k_proj.weight is ours.layers[0].mixer.k_proj.weight
 
     clearhead.save(whole, tmp_path / "saved")
-    assert torch.equal(clearhead.load(tmp_path / "saved")(TOKENS_BT), whole(TOKENS_BT))
+    with torch.no_grad():  # which product is fastest depends on what wants a gradient
+        assert torch.equal(clearhead.load(tmp_path / "saved")(TOKENS_BT), whole(TOKENS_BT))
 
 
 def test_cached_decoding_of_a_merged_model_is_that_of_the_adapted_one(tmp_path: Path) -> None:

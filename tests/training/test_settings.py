@@ -13,7 +13,7 @@ from clearhead.errors import UsageError
 from clearhead.training.config import ModelConfig, TrainConfig
 from clearhead.training.models import decoder
 from clearhead.training.recipes import RECIPES, recipe
-from clearhead.training.settings import change, differences, leaves, plain, show
+from clearhead.training.settings import change, differences, from_plain, leaves, plain, show
 from tests.training.samples import VOCAB, tiny
 
 
@@ -98,3 +98,17 @@ def test_differences_are_told_by_path() -> None:
         "record": "LinearScaling",
         "factor": 2.0,
     }
+
+
+@pytest.mark.parametrize("name", ["gpt_stdlib", "transformer_2017", "vit_digits"])
+def test_a_config_comes_back_from_json(name: str) -> None:
+    config = recipe(name)
+    assert from_plain(type(config), json.loads(json.dumps(plain(config)))) == config
+
+
+def test_what_another_version_wrote_is_refused() -> None:
+    said = plain(recipe("gpt_stdlib"))
+    with pytest.raises(ValueError, match="RunConfig has no field 'warp'"):
+        from_plain(TrainConfig, {**said, "run": {**said["run"], "warp": 9}})
+    with pytest.raises(ValueError, match="there is no record 'Mystery'"):
+        from_plain(TrainConfig, {**said, "model": {**said["model"], "record": "Mystery"}})

@@ -137,3 +137,18 @@ def test_the_files_are_those_of_the_hub() -> None:
     files = made("bpe").files()
     assert set(files) == {"tokenizer.json", "tokenizer_config.json"}
     assert json.loads(files["tokenizer_config.json"])["eos_token"] == END
+
+
+def test_given_pieces_are_all_there_is() -> None:
+    config = TokenizerConfig(kind="pieces", pieces=("ein", "##und", "##zwanzig", "##ein", "un"))
+    tokenizer = train_tokenizer([], config)
+    assert tokenizer.vocab_size == 3 + 5
+    ids = tokenizer.encode("einundzwanzig ein")
+    assert [tokenizer.core.id_to_token(i) for i in ids] == ["ein", "##und", "##zwanzig", "ein", "</s>"]
+    assert tokenizer.decode(ids, skip_special=True) == "einundzwanzig ein"
+    assert tokenizer.encode("zwanzig", bos=False) == [tokenizer.unk_id]
+    assert (tokenizer.bos_id, tokenizer.pad_id, tokenizer.eos_ids) == (None, 0, (1,))
+    with pytest.raises(UsageError, match="a bpe tokenizer is given 1 pieces"):
+        TokenizerConfig(pieces=("a",))
+    with pytest.raises(UsageError, match="is given 0 pieces"):
+        TokenizerConfig(kind="pieces")

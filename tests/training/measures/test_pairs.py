@@ -71,16 +71,14 @@ def test_without_sacrebleu_only_exact_match_is_told(monkeypatch: pytest.MonkeyPa
 def test_what_is_written_is_what_generate_writes_alone(n_beams: int, monkeypatch: pytest.MonkeyPatch) -> None:
     model = translator()
     monkeypatch.setattr(module, "ROWS", 2)
+    monkeypatch.setattr(module, "ROOM", -12)
     told: list[int] = []
     found = measure_pairs(model, PAIRS, n_beams=n_beams, progress=told.append)
     alone = [
-        clearhead.generate(model, source, max_new_tokens=19 + module.ROOM, temperature=0, n_beams=n_beams).text
-        for source, _ in PAIRS
+        clearhead.generate(model, source, max_new_tokens=7, temperature=0, n_beams=n_beams).text for source, _ in PAIRS
     ]
     assert list(found.written) == alone
     assert told == [2, 1]
-    right = measure_pairs(model, [(source, text) for (source, _), text in zip(PAIRS, alone, strict=True) if text])
-    assert right.exact == 1.0
 
 
 def test_tables_of_pairs(tmp_path: Path) -> None:
@@ -88,7 +86,7 @@ def test_tables_of_pairs(tmp_path: Path) -> None:
     path.write_text("en\tde\n" + "".join(f"{source}\t{target}\n" for source, target in PAIRS))
     found = evaluate(model, path, columns=("en", "de"))
     assert found == measure_pairs(model, PAIRS, files=["pairs.tsv"] * 3)
-    with pytest.raises(ClearheadError, match="has no 'en'|has no 'fr'"):
+    with pytest.raises(ClearheadError, match="has no 'fr'"):
         evaluate(model, path, columns=("en", "fr"))
     with pytest.raises(ClearheadError, match="name the two columns"):
         evaluate(model, path)

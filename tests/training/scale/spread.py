@@ -24,7 +24,7 @@ def _enter(rank: int, n: int, task: Callable[..., Any], folder: str, args: tuple
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(n), "LOCAL_RANK": str(rank)}
     torch.set_num_threads(1)
     dist.init_process_group(
-        "gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=n, timeout=timedelta(seconds=60)
+        "gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=n, timeout=timedelta(minutes=5)
     )
     try:
         torch.save(task(*args), f"{folder}/{rank}.pt")
