@@ -1,5 +1,6 @@
 """Decoders of attention and nothing else (Elhage 2021, "A Mathematical Framework for Transformer Circuits"), in Llama's
-words: no class of the `transformers` package builds them, but a Llama with an intermediate_size of 0 computes the same.
+words: no class of the `transformers` package builds them, but a Llama (or, where `attention_multiplier` is given, a
+Granite) with an intermediate_size of 0 computes the same.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ def read(r: Reader) -> TransformerConfig:
         rms_norm_eps=1e-6,
     )
     norm = NormConfig(eps=r.get("rms_norm_eps"))
-    attention = replace(read_attention(r), bias=read_biases(r))
+    attention = read_attention(r)
+    scores = replace(attention.scores, scale=r.optional("attention_multiplier"))
+    attention = replace(attention, bias=read_biases(r), scores=scores)
     block = BlockConfig(mixer=SublayerConfig(op=attention, pre=norm))
     return read_decoder(r, (block,) * r.get("num_hidden_layers"), norm, ids=(None, None, None))
 
@@ -44,6 +47,7 @@ def write(config: TransformerConfig) -> dict[str, Any]:
         **write_decoder(config, ARCHITECTURES),
         "head_dim": attention.d_head,
         "attention_bias": attention.bias.q,
+        "attention_multiplier": attention.scores.scale,
     }
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar, no_type_check
 
 import torch
 from jaxtyping import Bool, Int
@@ -247,6 +247,7 @@ class Extent(NamedTuple):
     """Whether none of the tokens is padding."""
 
 
+@no_type_check  # for the hook that checks shapes in tests: torch.compile can't look through what it makes of __get__
 class cached_property(Generic[T]):
     """As functools has it, without the lock that it has in Python 3.11, before which torch.compile stops."""
 

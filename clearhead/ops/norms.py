@@ -77,7 +77,8 @@ class _RMSNorm(torch.autograd.Function):
         size = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
         inverse = size.square_().div_(d).add_(eps).rsqrt_()
         ctx.save_for_backward(x, weight_D, inverse)
-        return (x * inverse).mul_(weight_D)
+        y: Tensor = (x * inverse).mul_(weight_D)
+        return y
 
     @staticmethod
     @once_differentiable

@@ -53,7 +53,7 @@ Request = tuple[Any, list[int], list[int]]
 
 
 @register("clearhead")
-class HarnessModel(Base):  # type: ignore[misc]
+class HarnessModel(Base):  # type: ignore[misc, valid-type]
     """A model as the harness wants it. One with an encoder has the context as its source."""
 
     def __init__(

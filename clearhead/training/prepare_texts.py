@@ -55,11 +55,11 @@ def measure(model: Transformer, config: TrainConfig, data: DataConfig, batches: 
         pairs = [(one.texts[0], one.texts[1]) for _, one in found]
         return measure_pairs(model, pairs, files=[name for name, _ in found]).summary() if pairs else {}
     rows = config.batch.micro_rows or config.batch.rows
-    held = (part for batch in batches.held_out() for part in split(batch, rows))
-    first = next(held, None)
+    parts = (part for batch in batches.held_out() for part in split(batch, rows))
+    first = next(parts, None)
     if first is None:
         return {}
-    held, head = chain([first], held), config.objective.head or None
+    held, head = chain([first], parts), config.objective.head or None
     match config.objective.name:
         case "masked_tokens":
             return measure_masked(model, held).summary()

@@ -50,12 +50,7 @@ ENGLISH = (
 SOURCES = {
     "clear-gpt": Source(
         recipe="gpt_english",
-        settings=(
-            "data.corpus.path=corpus:english_and_python",
-            "data.vocab_size=8192",
-            "model.n_layers=5",
-            "run.steps=1300",
-        ),
+        settings=("data.corpus.path=corpus:english_and_python", "run.steps=1050"),
         about="A decoder that writes English and Python",
         data=f"{ENGLISH} And the Python modules of the standard library, without its tests (PSF License, version 2).",
     ),

@@ -1,10 +1,11 @@
-"""Decoders of attention alone, against a Llama of the `transformers` package whose feed-forwards have no width: they
-add nothing, so it is the same model.
+"""Decoders of attention alone, against a Llama or a Granite of the `transformers` package whose feed-forwards have no
+width: they add nothing, so it is the same model.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -29,12 +30,19 @@ RAW = {
 }
 
 
-@pytest.mark.parametrize(("tied", "biased"), [(False, True), (True, False)])
+CASES: list[tuple[str, dict[str, Any]]] = [
+    ("Llama", {"tie_word_embeddings": False, "attention_bias": True}),
+    ("Llama", {"tie_word_embeddings": True, "rope_parameters": {"rope_type": "default", "rope_theta": 50.0}}),
+    ("Granite", {"tie_word_embeddings": False, "attention_multiplier": 0.4}),
+]
+
+
+@pytest.mark.parametrize(("like", "changes"), CASES)
 @pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
-def test_it_is_a_llama_without_feed_forwards(tied: bool, biased: bool, tmp_path: Path) -> None:
+def test_it_is_a_known_model_without_feed_forwards(like: str, changes: dict[str, Any], tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers", reason="a test dependency")
     torch.manual_seed(0)
-    raw = {**RAW, "tie_word_embeddings": tied, "attention_bias": biased}
+    raw = {**RAW, **changes}
     model = build(FAMILIES["attention_only"].read(raw, "here")).eval()
     initialise(model, InitConfig(std=0.3))
     for name, p in model.named_parameters():
@@ -45,14 +53,16 @@ def test_it_is_a_llama_without_feed_forwards(tied: bool, biased: bool, tmp_path:
     ours = clearhead.load(tmp_path / "saved")
 
     same = {name: value for name, value in raw.items() if name not in ("model_type", "architectures")}
-    theirs = transformers.LlamaForCausalLM(transformers.LlamaConfig(**same, intermediate_size=0)).eval()
+    theirs = getattr(transformers, f"{like}ForCausalLM")(
+        getattr(transformers, f"{like}Config")(**same, intermediate_size=0)
+    ).eval()
     from safetensors.torch import load_file
 
     found = theirs.load_state_dict(load_file(tmp_path / "saved" / "model.safetensors"), strict=False)
     assert not found.unexpected_keys
-    assert {name.split(".")[-2] for name in found.missing_keys} <= {
-        "gate_proj", "up_proj", "down_proj", "post_attention_layernorm", *(["lm_head"] if tied else []),
-    }  # fmt: skip
+    without = {"gate_proj", "up_proj", "down_proj", "post_attention_layernorm"}
+    tied = {"lm_head"} if raw["tie_word_embeddings"] else set()
+    assert {name.split(".")[-2] for name in found.missing_keys} == without | tied
     tokens_BT = torch.randint(61, (3, 20))
     with torch.no_grad():
         assert error(ours(tokens_BT), theirs(tokens_BT).logits) < 1e-5

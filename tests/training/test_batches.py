@@ -365,7 +365,7 @@ def test_pairs_of_like_length_are_read_together(keep: Callable[..., TokenStore],
 
 
 def test_pairs_that_are_too_long(keep: Callable[..., TokenStore], letters: Tokenizer) -> None:
-    store = keep([("a" * 3, "b"), ("a" * 9, "b" * 2), ("a", "b" * 12)])
+    store = keep([("a" * 3, "b"), ("a" * 10, "b" * 2), ("a", "b" * 12)])
     how: dict[str, Any] = {"rows": 1, "length": 10, "held_out": 0.0}
     with pytest.raises(
         ClearheadError,

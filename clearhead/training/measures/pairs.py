@@ -97,8 +97,8 @@ def measure_pairs(
                 written[i] = result.text
             if progress is not None:
                 progress(len(which))
-    sources, targets = zip(*pairs, strict=True)
-    return PairScores(sources, targets, tuple(written), tuple(files))
+    texts = [tuple(column) for column in zip(*pairs, strict=True)]
+    return PairScores(texts[0], texts[1], tuple(written), tuple(files))
 
 
 def has_sacrebleu() -> bool:

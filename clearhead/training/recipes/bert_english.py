@@ -66,6 +66,6 @@ def bert_english() -> TrainConfig:
         batch=BatchConfig(rows=32, length=context),
         optim=OptimConfig(name="muon", lr=4e-3, weight_decay=0.1),
         schedule=ScheduleConfig(kind="linear", warmup=100, floor=0.02),
-        run=RunConfig(steps=1600),
+        run=RunConfig(steps=1400),
         every=EveryConfig(log=20, evaluate=500, save=200),
     )

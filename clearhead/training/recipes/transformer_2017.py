@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from clearhead.config import (
     AttentionConfig,
     BiasConfig,
@@ -37,7 +39,7 @@ CONTEXT = 128
 
 
 def transformer_2017() -> TrainConfig:
-    """0.7 million parameters, 2,300 steps of 128 pairs; optimiser, schedule and smoothing as in the paper (5.3, 5.4)."""
+    """0.7 million parameters, 2,300 steps of 128 pairs; optimiser, schedule and smoothing are the paper's (5)."""
     return TrainConfig(
         model=ModelConfig(family="marian", config=encoder_decoder()),
         objective=ObjectiveConfig(name="source_to_target", label_smoothing=0.1),
@@ -61,7 +63,7 @@ def encoder_decoder() -> TransformerConfig:
     def sublayer(op: AttentionConfig | FeedForwardConfig) -> SublayerConfig:
         return SublayerConfig(op=op, after=NormConfig(kind="layer", eps=1e-5, bias=True))
 
-    def attention(kind: str) -> SublayerConfig:
+    def attention(kind: Literal["causal", "full"]) -> SublayerConfig:
         return sublayer(
             AttentionConfig(
                 n_heads=N_HEADS,

@@ -17,7 +17,11 @@ from clearhead.training.recipes.pictures import vit
 
 
 def vit_fashion() -> TrainConfig:
-    """0.46 million parameters; measured on the 10,000 pictures that the data keeps apart."""
+    """0.46 million parameters, 14 times over 60,000 pictures; measured on the 10,000 that the data keeps apart.
+
+    Muon's rate was chosen among 6e-3 and 1.5e-2, and mirroring among with and without, by fifty seconds of training
+    each, measured on 4,000 of the 60,000 left out of it.
+    """
     return TrainConfig(
         model=vit(PatchesConfig(patch=7, image=(28, 28), channels=1), d_model=96, n_layers=4, n_heads=4, n_labels=10),
         objective=ObjectiveConfig(name="labels", label_smoothing=0.1),

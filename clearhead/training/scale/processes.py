@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
+from torch.distributed.rendezvous import rendezvous
 
 from clearhead.errors import ClearheadError
 from clearhead.training.config import TrainConfig
@@ -40,7 +41,11 @@ def joined() -> Iterator[None]:
     device = _device()
     both = "gloo" if device.type == "cpu" else f"cpu:gloo,{device.type}:nccl"
     try:
-        dist.init_process_group(both, timeout=ANSWER, device_id=None if device.type == "cpu" else device)
+        store, rank, size = next(rendezvous("env://", timeout=ANSWER))
+        # The store may be that of a start before this one, and hold where processes lived that are gone.
+        store = dist.PrefixStore(f"start {_starts()}", store)
+        gpu = None if device.type == "cpu" else device
+        dist.init_process_group(both, store=store, rank=rank, world_size=size, timeout=ANSWER, device_id=gpu)
         yield
     except (RuntimeError, ValueError) as problem:
         if not _says_lost(problem):
@@ -83,7 +88,11 @@ def first_of_all() -> bool:
 
 def restarted() -> bool:
     """Whether `torchrun` (--max-restarts) has started this run anew because a process of it was gone."""
-    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+    return _starts() > 0
+
+
+def _starts() -> int:
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
 
 
 def _size() -> int:

@@ -10,6 +10,7 @@ import torch.distributed as dist
 
 from clearhead.errors import ClearheadError
 from clearhead.training.config import OptimConfig, ScaleConfig
+from clearhead.training.scale import processes
 from clearhead.training.scale.alone import Alone
 from clearhead.training.scale.processes import LostError, arranged, joined
 from clearhead.training.scale.sequence import check
@@ -65,6 +66,8 @@ def test_one_process_joins_nothing() -> None:
 def test_a_lost_process_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setattr(dist, "init_process_group", lambda *args, **kwargs: None)
+    meeting = iter([(dist.HashStore(), 0, 2), (dist.HashStore(), 0, 2)])
+    monkeypatch.setattr(processes, "rendezvous", lambda *args, **kwargs: meeting)
     with pytest.raises(LostError, match=r"another process of this run is gone.*--resume"), joined():
         raise RuntimeError("[gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:61234")
     with pytest.raises(RuntimeError, match="of another kind"), joined():
