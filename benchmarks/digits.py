@@ -23,7 +23,7 @@ from clearhead.training.config import PicturesConfig, TrainConfig
 from clearhead.training.recipes.vit_digits import vit_digits
 from clearhead.training.run import train
 
-RATES = (7.5e-3, 1.5e-2, 3e-2)
+RATES = (4e-3, 7.5e-3, 1.5e-2)
 VALIDATION = 0.2
 
 

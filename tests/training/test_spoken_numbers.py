@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -100,3 +101,16 @@ def test_espeak_speaks_and_the_table_says_what(tmp_path: Path) -> None:
     assert all(np.abs(samples).max() > 0.05 for samples, _ in sounds)
     heads = [samples[:4000].tobytes() for samples, _ in sounds]
     assert len(set(heads)) == 5
+
+
+def test_a_sound_is_as_long_and_as_high_as_espeak_made_it(tmp_path: Path) -> None:
+    """Another rate, the same sound: as linear interpolation has it, nearly."""
+    program = shutil.which("espeak-ng")
+    assert program is not None, "apt-get install espeak-ng"
+    speak(program, [Clip(42, "m3", "en-us", 200, 50)], tmp_path, lambda text: None)
+    raw = str(tmp_path / "raw.wav")
+    subprocess.run([program, "-v", "en-us+m3", "-s", "200", "-p", "50", "-z", "-w", raw, words(42)], check=True)
+    (ours_N1, _), (theirs_N1, rate) = read_sound(tmp_path / "0000.wav"), read_sound(raw)
+    assert rate != RATE and len(ours_N1) / RATE == pytest.approx(len(theirs_N1) / rate, abs=1e-3)
+    expected = np.interp(np.arange(len(ours_N1)) / RATE, np.arange(len(theirs_N1)) / rate, theirs_N1[:, 0])
+    assert np.corrcoef(ours_N1[:, 0], expected)[0, 1] > 0.95

@@ -23,7 +23,7 @@ def vit_digits() -> TrainConfig:
         objective=ObjectiveConfig(name="labels", label_smoothing=0.1),
         data=PicturesConfig(path="corpus:digits", held_out=0.2, shift=1),
         batch=BatchConfig(rows=128),
-        optim=OptimConfig(name="muon", lr=1.5e-2, weight_decay=0.1),
+        optim=OptimConfig(name="muon", lr=7.5e-3, weight_decay=0.1),
         schedule=ScheduleConfig(kind="cosine", warmup=30, floor=0.0),
         run=RunConfig(steps=500),
         every=EveryConfig(log=50, evaluate=250, save=250, held_out=0),
