@@ -18,6 +18,7 @@ from clearhead.training.objectives import from_config
 from clearhead.training.prepare import prepare
 from clearhead.training.recipes import RECIPES, recipe
 from clearhead.training.run import config_of, train
+from clearhead.training.settings import plain
 from tests.oracles import error
 
 COMMON = """
@@ -79,6 +80,8 @@ def test_a_recipe_trains_and_its_checkpoint_has_the_same_loss_in_transformers(
     assert done.steps == 3 and done.report is not None
     batches = prepare(config, tmp_path / "run", quiet=True).batches
     batch, objective = next(batches.held_out()), from_config(config.objective)
+    masked = config.objective.name == "masked_tokens"
+    assert batches.describe()["masking"] == (plain(config.objective.masking) if masked else None)
     loaded = clearhead.load(done.checkpoint)
     with torch.no_grad():
         (ours, n), (saved, _) = (objective.loss(model.eval(), batch) for model in (done.model, loaded))
