@@ -17,7 +17,10 @@ from clearhead.training.recipes.pictures import vit
 
 
 def vit_digits() -> TrainConfig:
-    """A fifth of each digit is held out."""
+    """A fifth of each digit is held out. 87 thousand parameters, 44 times over the other four fifths.
+
+    The rate is the best of three on a fifth of those (`python -m benchmarks.digits`).
+    """
     return TrainConfig(
         model=vit(PatchesConfig(patch=2, image=(8, 8), channels=1), d_model=48, n_layers=3, n_heads=3, n_labels=10),
         objective=ObjectiveConfig(name="labels", label_smoothing=0.1),
