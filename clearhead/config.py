@@ -681,8 +681,8 @@ class TwoTowersConfig:
 
 @record
 class InitConfig:
-    """How weights are drawn before training: normal, around zero. As it stands, it is GPT-2's way (Radford 2019, section
-    2.3); `deep=False` is BERT's (Devlin 2018), and `std=None, deep=False, tables=1.0` is T5's (Raffel 2020).
+    """How weights are drawn before training: normal, around zero. As it stands, it is GPT-2's way (Radford 2019,
+    section 2.3); `deep=False` is BERT's (Devlin 2018), and `std=None, deep=False, tables=1.0` is T5's (Raffel 2020).
     """
 
     std: float | None = 0.02

@@ -31,6 +31,8 @@ class Places:
     positions: Positions
     lengths: int | Tensor
     """How many tokens the text that a token belongs to has so far: one number, or (B, 1) or (B, T)."""
+    device: torch.device
+    """Where what is made of them, such as masks, is wanted."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +69,6 @@ class Pass:
     positions: Positions
     """Absolute positions, for masks and states; -1 marks padding."""
     places: Places
-    device: torch.device
     mask: Mask | None = None
     """The batch's part of the mask (documents, a caller's predicate), ANDed to each layer's own."""
     state: State | None = None
@@ -75,6 +76,10 @@ class Pass:
     taps: Taps | None = None
     backend: str = "auto"
     kept: Kept = field(default_factory=lambda: Kept({}), repr=False)
+
+    @property
+    def device(self) -> torch.device:
+        return self.places.device
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
         """What `make` returns, made the first time `key` is asked for in this pass."""
@@ -148,4 +153,4 @@ def restart(positions: Positions, document_BT: Int[Tensor, "B T"]) -> tuple[Plac
     starts_BR = far.expand(run_BT.shape).scatter_reduce(1, run_BT, rows_BT.where(there_BT, far), "amin")
     counts_BR = torch.zeros_like(run_BT).scatter_add(1, run_BT, there_BT.long())
     places_BT = torch.where(there_BT, rows_BT - starts_BR.gather(1, run_BT), -1)
-    return Places(Positions(rows_BT=places_BT), counts_BR.gather(1, run_BT)), run_BT
+    return Places(Positions(rows_BT=places_BT), counts_BR.gather(1, run_BT), document_BT.device), run_BT

@@ -21,13 +21,9 @@ else:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
-    source: Source
-    """A folder, a .gguf file, a name on the Hub, or a shipped model."""
-    files: Files = ()
-    """Text files, each a text by itself; or tables (.tsv, .csv, .jsonl, .parquet), with --columns or --label; or with
-    --tasks, folders that define more of them. Without any, what was held out when the model was trained, for a
-    checkpoint of `clearhead train`."""
+class Reading:
+    """What of files is read, and how."""
+
     columns: OptionalText = None
     """The columns of the files: one of texts, or a source and a target with a comma between: --columns en,de."""
     label: OptionalText = None
@@ -37,6 +33,17 @@ class Options:
     stride: OptionalInt = None
     """How far windows move on: every token but a text's first has at least window - stride before it. Half of the
     window when not given."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    source: Source
+    """A folder, a .gguf file, a name on the Hub, or a shipped model."""
+    files: Files = ()
+    """Text files, each a text by itself; or tables (.tsv, .csv, .jsonl, .parquet), with --columns or --label; or with
+    --tasks, folders that define more of them. Without any, what was held out when the model was trained, for a
+    checkpoint of `clearhead train`."""
+    reading: Reading
     n_beams: int = 1
     """Of pairs: look for the best target among so many; 1 takes the likeliest token each time."""
     tasks: OptionalText = None
@@ -47,12 +54,12 @@ class Options:
 
 
 def run(options: Options) -> None:
-    columns = tuple(name.strip() for name in (options.columns or "").split(",") if name.strip())
+    reading = options.reading
+    columns = tuple(name.strip() for name in (reading.columns or "").split(",") if name.strip())
     tasks = [name.strip() for name in (options.tasks or "").split(",") if name.strip()]
-    about_files = columns or options.label is not None
-    if tasks and (about_files or options.window is not None or options.stride is not None or options.n_beams != 1):
+    if tasks and (reading != Reading() or options.n_beams != 1):
         raise UsageError("--tasks say themselves what is asked; leave the flags that are for files")
-    if not options.files and about_files:
+    if not options.files and (columns or reading.label is not None):
         raise UsageError("--columns and --label are of files; name some after the model")
     if options.n_beams < 1:
         raise UsageError(f"--n-beams is {options.n_beams}; it must be 1 or more")
@@ -86,11 +93,11 @@ def _measure(model: Transformer, options: Options, columns: tuple[str, ...]) -> 
     from clearhead.cli import console
     from clearhead.training.evaluate import evaluate, evaluate_run
 
-    how: dict[str, Any] = {"window": options.window, "stride": options.stride}
+    how: dict[str, Any] = {"window": options.reading.window, "stride": options.reading.stride}
     with console.progress("evaluating", 1) as told:
         if not options.files:
             return evaluate_run(model, options.source, **how, progress=told)
-        asked: dict[str, Any] = {"columns": columns, "label": options.label, "n_beams": options.n_beams}
+        asked: dict[str, Any] = {"columns": columns, "label": options.reading.label, "n_beams": options.n_beams}
         return evaluate(model, options.files, **asked, **how, progress=told)
 
 

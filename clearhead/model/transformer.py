@@ -191,7 +191,7 @@ class Transformer(Stack):
         n_slots = self.encoder.embed.n_slots(inputs)
         positions = positions_from(None if present is None else present.bool(), n_slots, 0)
         device = self.device
-        p = Pass(positions=positions, places=Places(positions, _lengths(positions, device)), device=device)
+        p = Pass(positions=positions, places=Places(positions, _lengths(positions, device), device))
         p.taps, p.backend = taps, backend
         return Source(self.encoder.run(inputs, p), positions)
 
@@ -240,12 +240,12 @@ class Transformer(Stack):
         if state is not None:
             state.advance(positions, device)
             lengths = state.next if isinstance(state.next, int) else state.next[:, None]
-        places = Places(positions, lengths)
+        places = Places(positions, lengths, device)
         if documents is not None:
             places, run_BT = restart(positions, documents)
             same = SameDocument(_by_position(run_BT, positions))
             mask = same if mask is None else same & mask
-        return Pass(positions=positions, places=places, device=device, mask=mask, state=state)
+        return Pass(positions=positions, places=places, mask=mask, state=state)
 
     def _read_again_if_stale(
         self, tokens_BT: Tensor, present: Tensor | None, state: State

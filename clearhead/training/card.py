@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,10 +29,11 @@ class Made:
     """The steps after which weights were kept."""
 
 
-def card(made: Made, size: int, picture: str) -> str:
-    """The text, in Markdown. `size` is the folder's, in bytes."""
+def card(made: Made, size: int, picture: str, n_ids: int | None = None) -> str:
+    """The text, in Markdown. `size` is the folder's, in bytes; `n_ids` the tokens', where the model reads any."""
     run, data = made.config.run, made.config.data
-    tokenizer = f", {data.vocab_size:,} ids of a {data.tokenizer} tokenizer" if isinstance(data, DataConfig) else ""
+    kind = f" ({data.tokenizer})" if isinstance(data, DataConfig) else ""
+    tokenizer = f", {n_ids:,} token ids{kind}" if n_ids is not None else ""
     weights = f"{made.n_parameters:,} parameters, {size / 1e6:.1f} MB, stored in bfloat16 and loaded as float32"
     seeds = f"The seed of the weights is {run.seed}, of the data {data.seed}."
     parts = [
@@ -57,9 +58,19 @@ def card(made: Made, size: int, picture: str) -> str:
 
 def _table(trained: Mapping[str, Any], shipped: Mapping[str, Any]) -> str:
     """What was measured twice, in two columns."""
-    names = [name for name, value in shipped.items() if isinstance(value, int | float)]
-    rows = [f"| {name.replace('_', ' ')} | {_said(trained.get(name))} | {_said(shipped[name])} |" for name in names]
+    before, after = dict(_numbers(trained)), dict(_numbers(shipped))
+    rows = [f"| {name} | {_said(before.get(name))} | {_said(value)} |" for name, value in after.items()]
     return "\n".join(["| | as trained | as shipped |", "|---|---|---|", *rows])
+
+
+def _numbers(measured: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, int | float]]:
+    """Every number by its name, those of parts too."""
+    for name, value in measured.items():
+        words = f"{before}{name.replace('_', ' ')}"
+        if isinstance(value, Mapping):
+            yield from _numbers(value, f"{words}: ")
+        elif isinstance(value, int | float):
+            yield words, value
 
 
 def _said(value: Any) -> str:

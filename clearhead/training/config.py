@@ -66,12 +66,19 @@ class BatchConfig:
     """So many rows are in memory at a time; the result does not depend on it. None is all."""
     pack: Literal["documents", "plain", "rows"] = "documents"
     """Rows are filled with texts that don't see each other, or with running text; or each has one."""
+    repeated: int = 0
+    """So many of the rows are random tokens that repeat, from which heads that copy are learnt soonest."""
 
     def __post_init__(self) -> None:
         _check(self.rows > 0 and self.length > 0, f"a batch of {self.rows} rows of {self.length} tokens is empty")
         _check(
             self.micro_rows is None or self.micro_rows > 0,
             f"batch.micro_rows is {self.micro_rows}; it must be more than 0, or null for all rows at once",
+        )
+        _check(
+            0 <= self.repeated < self.rows and (self.repeated == 0 or self.pack != "rows"),
+            f"batch.repeated is {self.repeated}: rows of text must be left of {self.rows}, packed as documents or "
+            "plain",
         )
 
 

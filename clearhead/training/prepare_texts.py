@@ -23,6 +23,8 @@ from clearhead.training.data.batches import (
     split,
 )
 from clearhead.training.data.documents import Document, documents, find, fingerprints, hash_of
+from clearhead.training.data.masking import ordinary_ids
+from clearhead.training.data.repeats import Repeating
 from clearhead.training.data.shards import TokenStore, tokenise, write_atomically
 from clearhead.training.data.tokenizers import TokenizerConfig, train_tokenizer
 from clearhead.training.measures.labels import measure_labels, measure_values
@@ -104,18 +106,23 @@ def _held_out(data: DataConfig) -> Iterator[tuple[str, Document]]:
     return documents(data.corpus, held_out=True, share=data.held_out, seed=data.seed)
 
 
-def make_batches(config: TrainConfig, data: DataConfig, store: TokenStore, tokenizer: Tokenizer) -> RowBatches:
+def make_batches(
+    config: TrainConfig, data: DataConfig, store: TokenStore, tokenizer: Tokenizer
+) -> RowBatches | Repeating:
     """The batches that an objective learns from."""
     batch = config.batch
     how: dict[str, Any] = {
-        "rows": batch.rows,
+        "rows": batch.rows - batch.repeated,
         "length": batch.length,
         "held_out": data.held_out,
         "seed": data.seed,
     }
     match config.objective.name:
         case "next_token":
-            return next_token_batches(store, tokenizer, pack=batch.pack, **how)
+            texts = next_token_batches(store, tokenizer, pack=batch.pack, **how)
+            if not batch.repeated:
+                return texts
+            return Repeating(texts, batch.repeated, batch.length, ordinary_ids(tokenizer))
         case "masked_tokens":
             return masked_batches(store, tokenizer, pack=batch.pack, masking=config.objective.masking, **how)
         case "source_to_target":

@@ -131,7 +131,9 @@ def ship(
         lines = [json.loads(line) for line in (folder / METRICS).read_text(encoding="utf-8").splitlines()]
         (temporary / CURVE).write_text(curve(lines), encoding="utf-8")
         size = sum(path.stat().st_size for path in temporary.rglob("*") if path.is_file())
-        (temporary / CARD).write_text(card(made, size, CURVE), encoding="utf-8")
+        (temporary / CARD).write_text(
+            card(made, size, CURVE, rounded.config.vocab_size if rounded.takes_tokens else None), encoding="utf-8"
+        )
     return final
 
 

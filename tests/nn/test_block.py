@@ -38,7 +38,7 @@ PLACEMENTS = {
 
 def a_pass(n: int) -> Pass:
     positions = Positions(span=(0, n))
-    return Pass(positions=positions, places=Places(positions, n), device=torch.device("cpu"))
+    return Pass(positions=positions, places=Places(positions, n, torch.device("cpu")))
 
 
 def filled(module: torch.nn.Module) -> torch.nn.Module:

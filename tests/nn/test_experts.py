@@ -51,7 +51,7 @@ def experts(**changes):
 
 def a_pass(taps=None, n=7):
     positions = Positions(span=(0, n))
-    return Pass(positions=positions, places=Places(positions, n), device=torch.device("cpu"), taps=taps)
+    return Pass(positions=positions, places=Places(positions, n, torch.device("cpu")), taps=taps)
 
 
 def by_hand(m, x_BTD):

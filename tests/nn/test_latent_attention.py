@@ -53,8 +53,8 @@ def layer(config: str | LatentAttentionConfig, dtype: torch.dtype = torch.float3
 
 def whole(module: LatentAttention, x_BTD: torch.Tensor, taps: object = None, backend: str = "auto") -> torch.Tensor:
     positions = Positions(span=(0, x_BTD.shape[1]))
-    places = Places(positions, x_BTD.shape[1])
-    return module(x_BTD, Pass(positions=positions, places=places, device=x_BTD.device, taps=taps, backend=backend))
+    places = Places(positions, x_BTD.shape[1], x_BTD.device)
+    return module(x_BTD, Pass(positions=positions, places=places, taps=taps, backend=backend))
 
 
 class Reading:
@@ -69,8 +69,7 @@ class Reading:
         self.state.advance(positions, x_BTD.device)
         p = Pass(
             positions=positions,
-            places=Places(positions, self.state.length),
-            device=x_BTD.device,
+            places=Places(positions, self.state.length, x_BTD.device),
             state=self.state,
             taps=taps,
         )

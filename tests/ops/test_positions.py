@@ -75,7 +75,7 @@ def test_h03_tables_stay_exact_after_a_cast(tmp_path):
     from clearhead.ops.masks import Positions
 
     positions = Positions(span=(0, 2048))
-    p = Pass(positions=positions, places=Places(positions, 2048), device=torch.device("cpu"))
+    p = Pass(positions=positions, places=Places(positions, 2048, torch.device("cpu")))
     cos, _ = rotary_tables(RotaryConfig(), 32, p, torch.bfloat16)
     assert cos.dtype == torch.bfloat16
     assert (cos[:, 0].float() - exact).abs().max() <= 0.004

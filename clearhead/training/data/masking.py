@@ -32,9 +32,8 @@ class Masker:
         self.mask_id = mask_id
         self.special_V = np.zeros(tokenizer.vocab_size, bool)
         self.special_V[sorted(tokenizer.special)] = True
-        known = {i for i in tokenizer.core.get_vocab(with_added_tokens=True).values() if i not in tokenizer.special}
-        self.ordinary = np.array(sorted(known), np.int64)
-        self.begins_V = _begin_words(tokenizer, known) if config.whole_words else None
+        self.ordinary = ordinary_ids(tokenizer)
+        self.begins_V = _begin_words(tokenizer, self.ordinary) if config.whole_words else None
 
     def __call__(self, tokens_T: Ids, rng: np.random.Generator) -> tuple[Ids, Ids]:
         """What the model reads in place of a row, and what it has to tell there: IGNORE where nothing.
@@ -77,11 +76,16 @@ class Masker:
         return np.concatenate(chosen or [words[word] for word in order[:1]] or [maskable])
 
 
-def _begin_words(tokenizer: Tokenizer, known: set[int]) -> NDArray[np.bool_]:
+def ordinary_ids(tokenizer: Tokenizer) -> Ids:
+    """The ids that stand for text, and for no mark."""
+    known = tokenizer.core.get_vocab(with_added_tokens=True).values()
+    return np.array(sorted({i for i in known if i not in tokenizer.special}), np.int64)
+
+
+def _begin_words(tokenizer: Tokenizer, known: Ids) -> NDArray[np.bool_]:
     """Which ids can't be the continuation of a word: those that begin with a space or a sign."""
     begins_V = np.ones(tokenizer.vocab_size, bool)
-    order = sorted(known)
-    for i, piece in zip(order, tokenizer.pieces(order), strict=True):
+    for i, piece in zip(known.tolist(), tokenizer.pieces(known.tolist()), strict=True):
         # Parts of characters read <0xE9>; what stands alone on a mark is part of the character before.
         part = len(piece) >= 6 and piece.startswith("<0x")
         begins_V[i] = not (piece[0].isalnum() or piece[0] in "_◌" or part)

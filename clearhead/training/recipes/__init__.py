@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from clearhead.training.config import Stages, TrainConfig
 
 RECIPES = {
-    "gpt_stdlib": "a decoder of four million parameters on the source of Python's standard library",
+    "gpt_stdlib": "a decoder of 2.6 million parameters on the source of Python's standard library",
     "gpt_english": "a decoder of four million parameters on English",
     "bert_english": "an encoder of four million parameters that fills in masked words, on English",
     "attention_only_2l": "two layers of attention and nothing else on English, which grow induction heads",

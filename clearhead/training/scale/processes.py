@@ -43,7 +43,7 @@ def joined() -> Iterator[None]:
     try:
         store, rank, size = next(rendezvous("env://", timeout=ANSWER))
         # The store may be that of a start before this one, and hold where processes lived that are gone.
-        store = dist.PrefixStore(f"start {_starts()}", store)
+        store = dist.PrefixStore(f"start {_starts()}", store)  # type: ignore[attr-defined]
         gpu = None if device.type == "cpu" else device
         dist.init_process_group(both, store=store, rank=rank, world_size=size, timeout=ANSWER, device_id=gpu)
         yield

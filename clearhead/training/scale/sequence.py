@@ -55,7 +55,7 @@ class Tokens:
         place_1T = torch.arange(n_tokens, device=self.device)[None]
         buffers = [tokens_BT, targets_BT, place_1T]
         with context_parallel(self.mesh, buffers=buffers, buffer_seq_dims=[1, 1, 1], no_restore_buffers={*buffers}):
-            self._places = Places(Positions(rows_BT=place_1T), n_tokens)
+            self._places = Places(Positions(rows_BT=place_1T), n_tokens, place_1T.device)
             with self.lesson.part(Batch({"tokens_BT": tokens_BT}, targets_BT), is_last) as mine:
                 yield mine
 
