@@ -21,8 +21,8 @@ VERBS = {
     "inspect": "list a model's parts, sizes, positions, masks and memory, without loading its weights",
     "embed": "turn every line of a file into a vector, and find the lines nearest to a text",
     "convert": "write a model as a folder in the Hub's layout",
-    "train": "train a model from nothing, by a recipe",
-    "evaluate": "measure how well a model predicts texts",
+    "train": "train a model by a recipe: from nothing, or on from a checkpoint",
+    "evaluate": "measure a model on texts, pairs, labels or tasks, or on what its run held out",
     "families": "list the published architectures that can be loaded",
 }
 

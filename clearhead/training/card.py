@@ -8,8 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from clearhead.training.config import DataConfig, TrainConfig
+from clearhead.training.curves import Curve, draw
 
-WIDTH, HEIGHT, EDGE = 640, 240, 40
+STYLE = """<style>
+text { font: 12px sans-serif; fill: #777 } .end { font-weight: 600 } .grid { stroke: #8883 }
+.line { fill: none; stroke-width: 1.5 } .line0 { stroke: #0072b2 } .line1 { stroke: #d55e00 }
+.dot0 { fill: #0072b2 } .dot1 { fill: #d55e00 }
+</style>"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,27 +83,8 @@ def _said(value: Any) -> str:
 
 
 def curve(lines: Sequence[Mapping[str, Any]]) -> str:
-    """The losses of a run, from the lines of its metrics, as SVG: a line, and dots of what was held out."""
-    learnt = [(line["step"], line["loss"]) for line in lines if "loss" in line]
-    held = [(line["step"], line["held_out_loss"]) for line in lines if "held_out_loss" in line]
-    steps, losses = [step for step, _ in learnt + held], [loss for _, loss in learnt + held]
-    last, low, high = max(steps, default=1), min(losses, default=0.0), max(losses, default=1.0)
-
-    def at(step: float, loss: float) -> tuple[float, float]:
-        x = EDGE + (WIDTH - 2 * EDGE) * step / last
-        return x, HEIGHT - EDGE - (HEIGHT - 2 * EDGE) * (loss - low) / ((high - low) or 1.0)
-
-    line = " ".join("{:.1f},{:.1f}".format(*at(*point)) for point in learnt)
-    dots = "".join('<circle cx="{:.1f}" cy="{:.1f}" r="3" fill="#d55e00"/>'.format(*at(*point)) for point in held)
-    words = [
-        (EDGE, EDGE - 8, "start", f"loss {high:.2f}"),
-        (WIDTH - EDGE, HEIGHT - EDGE - 8, "end", f"{low:.2f}"),
-        (WIDTH - EDGE, HEIGHT - EDGE + 18, "end", f"step {last:,}"),
-        (EDGE, HEIGHT - EDGE + 18, "start", "line: learnt from; dots: held out"),
-    ]
-    texts = "".join(f'<text x="{x}" y="{y}" text-anchor="{where}">{text}</text>' for x, y, where, text in words)
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" '
-        f'font-size="12" fill="#666"><polyline points="{line}" fill="none" stroke="#0072b2" stroke-width="1.5"/>'
-        f'<path d="M{EDGE} {HEIGHT - EDGE}H{WIDTH - EDGE}" stroke="#999"/>{dots}{texts}</svg>\n'
-    )
+    """The losses of a run, from the lines of its metrics, as SVG that stands alone."""
+    named = {"learnt from": "loss", "held out": "held_out_loss"}
+    curves = [Curve(say, [(line["step"], line[name]) for line in lines if name in line]) for say, name in named.items()]
+    drawn = draw(curves, lambda loss: f"{loss:.3f}", from_zero=False) or "<svg></svg>"
+    return drawn.replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg"', 1).replace(">", f">{STYLE}", 1) + "\n"
