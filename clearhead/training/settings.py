@@ -195,6 +195,11 @@ def _fitting(value: Any, hint: Any) -> Any:
         kinds = (kinds[0],) * len(value) if kinds[-1] is Ellipsis else kinds
         found = tuple(_fitting(v, kind) for v, kind in zip(value, kinds, strict=False))
         return found if len(kinds) == len(value) and _NOTHING not in found else _NOTHING
+    if isinstance(hint, type) and is_dataclass(hint) and isinstance(value, dict):
+        try:
+            return from_plain(hint, value)
+        except (TypeError, ValueError):
+            return _NOTHING
     if hint is float and isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
     if isinstance(hint, type) and isinstance(value, hint):

@@ -84,7 +84,7 @@ def test_show_prints_every_field_and_trains_nothing(
         (["train", "gpt_stdlb", "--show"], 2, "the nearest is gpt_stdlib"),
         (["train", "gpt_stdlib", "--set", "lr=1"], 2, "the nearest are optim.lr"),
         (["train", "gpt_stdlib", "--set", "data.corpus.path=/nowhere/at/all"], 1, "/nowhere/at/all"),
-        (["train", "gpt_stdlib", "--set", "model.n_heads=3"], 1, "3 heads can't share"),
+        (["train", "gpt_stdlib", "--set", "model.n_heads=5"], 1, "5 heads can't share"),
         (["train", "gpt_stdlib", "--set", "model.family=gtp2"], 1, "the nearest are"),
     ],
 )

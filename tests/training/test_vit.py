@@ -243,8 +243,8 @@ def test_the_models_of_the_recipes_are_small_and_published_ones(name: str, most:
 
 @pytest.mark.slow
 def test_digits_in_a_short_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two fifths of the recipe's steps: well on the way."""
+    """Half of the recipe's steps: well on the way."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    done = train("vit_digits", settings=("run.steps=200",), out=tmp_path / "run", quiet=True)
+    done = train("vit_digits", settings=("run.steps=250",), out=tmp_path / "run", quiet=True)
     assert done.report is not None and done.report["labelled"] == 359
-    assert done.report["accuracy"] > 0.8
+    assert done.report["accuracy"] > 0.85
