@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from clearhead.config import TransformerConfig
 from clearhead.training.data.batches import Batch, RowBatches, generator
@@ -19,6 +18,9 @@ from clearhead.training.data.batches import Batch, RowBatches, generator
 REPEATS = 3
 """What a random number is for (see `batches`)."""
 SHORTEST = 8
+RUN = 64
+"""Half of the rows hold texts of so many tokens, a quarter of twice as many, and so on: among few tokens the one before
+is soon found, which all else builds on."""
 
 
 class Repeating:
@@ -32,18 +34,25 @@ class Repeating:
 
     def step(self, number: int) -> Batch:
         batch = self.texts.step(number)
-        rows_NT = torch.from_numpy(np.stack([self._row(number, i) for i in range(self.n)]))
-        more: dict[str, Tensor] = {"tokens_BT": rows_NT[:, :-1]}
-        if "documents" in batch.inputs:
-            more["documents"] = torch.zeros_like(more["tokens_BT"])
-        inputs = {name: torch.cat([x, more[name]]) for name, x in batch.inputs.items()}
-        return Batch(inputs, torch.cat([batch.targets, rows_NT[:, 1:]]))
+        made = [self._row(number, i) for i in range(self.n)]
+        tokens, targets, documents = (torch.from_numpy(np.stack(arrays)) for arrays in zip(*made, strict=True))
+        of_text = batch.inputs.get("documents", torch.zeros_like(batch.targets))
+        inputs = {
+            "tokens_BT": torch.cat([batch.inputs["tokens_BT"], tokens]),
+            "documents": torch.cat([of_text, documents]),
+        }
+        return Batch(inputs, torch.cat([batch.targets, targets]))
 
-    def _row(self, number: int, i: int) -> NDArray[np.int64]:
-        """Between a few and half a row of tokens, over and over."""
+    def _row(self, number: int, i: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Texts of one length, each of between a few and half as many tokens, over and over: the tokens, those that
+        come next, and the number of the text.
+        """
         rng = generator(self.texts.seed, REPEATS, number, i)
-        n = int(rng.integers(SHORTEST, self.length // 2 + 1))
-        return np.resize(rng.choice(self.ordinary, n), self.length + 1)
+        size = min(RUN * 2 ** (int(rng.geometric(0.5)) - 1), self.length)
+        periods = rng.integers(SHORTEST, max(size // 2, SHORTEST) + 1, size=-(-self.length // size))
+        texts = [np.resize(rng.choice(self.ordinary, n), size + 1) for n in periods]
+        tokens, targets = (np.concatenate([text[a : size + a] for text in texts])[: self.length] for a in (0, 1))
+        return tokens, targets, np.arange(self.length) // size
 
     def held_out(self) -> Iterator[Batch]:
         return self.texts.held_out()

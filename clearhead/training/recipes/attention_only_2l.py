@@ -31,14 +31,15 @@ def attention_only_2l() -> TrainConfig:
         model=ModelConfig(family="attention_only", config=model),
         # Few tokens: their pairs are soon known, and what repeats is the next thing to learn.
         data=DataConfig(corpus=Corpus(path="corpus:english"), vocab_size=512),
-        batch=BatchConfig(rows=16, length=512, pack="plain"),
+        # Rows that repeat teach in minutes what English alone had not taught after 16 million tokens.
+        batch=BatchConfig(rows=16, length=512, pack="plain", repeated=8),
         optim=OptimConfig(name="muon", lr=6e-3, weight_decay=0.1),
         schedule=ScheduleConfig(kind="linear", warmup=20, floor=0.02),
-        run=RunConfig(steps=2000),
+        run=RunConfig(steps=1500),
         every=EveryConfig(
             log=20,
             evaluate=200,
             save=100,
-            snapshots=(0, 20, 50, 100, 150, 200, 250, 300, 400, 500, 600, 800, 1000, 1300, 1600, 2000),
+            snapshots=(0, 50, 100, 150, 200, 225, 250, 275, 300, 350, 400, 500, 700, 1000, 1250, 1500),
         ),
     )
