@@ -58,7 +58,7 @@ SOURCES = {
     "clear-2l": Source(
         recipe="attention_only_2l",
         about="Two layers of attention and nothing else, with snapshots of how its induction heads came to be",
-        data=ENGLISH,
+        data=f"{ENGLISH} And in every batch as many rows of random tokens that repeat.",
     ),
     "clear-translate": Source(
         recipe="transformer_2017",
