@@ -22,8 +22,8 @@ from clearhead.training.settings import plain
 from tests.oracles import error
 
 COMMON = """
-    data.held_out=0.2 batch.repeated=0 batch.rows=4 batch.length=32 batch.pack=plain run.steps=3 every.log=1 every.evaluate=0
-    every.save=0 data.vocab_size=300
+    data.held_out=0.2 batch.repeated=0 batch.rows=4 batch.length=32 batch.pack=plain run.steps=3 every.log=1
+    every.evaluate=0 every.save=0 data.vocab_size=300
 """.split()
 DECODER = "model.d_model=32 model.n_layers=2 model.n_heads=2 model.n_kv_heads=1 model.d_ff=48".split()
 BLOCKS = "model.config.decoder.blocks"
