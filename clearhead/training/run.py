@@ -26,7 +26,7 @@ from clearhead.training.recipes import recipe as recipe_named
 from clearhead.training.report import Told, command_of, write_reports
 from clearhead.training.scale.alone import Alone
 from clearhead.training.scale.processes import Unwatched, arranged, first_of_all, joined, restarted
-from clearhead.training.settings import change, differences, plain, refuse, unsaid
+from clearhead.training.settings import change, differences, from_plain, plain, refuse, unsaid
 from clearhead.training.showing import show
 from clearhead.training.snapshots import keep_snapshot
 from clearhead.training.start import hashes, load_teacher, located
@@ -274,6 +274,15 @@ def _go_on(trainer: Trainer, folder: Path, state: dict[str, Any]) -> list[Step]:
     return [Step(**step) for step in state["since"]]
 
 
+def _in_full(saved: dict[str, Any]) -> dict[str, Any]:
+    """A saved config with every field that there is now: one that came later stands as it is when nobody sets it."""
+    try:
+        full: dict[str, Any] = plain(from_plain(TrainConfig, saved))
+    except (TypeError, ValueError):
+        return saved
+    return full
+
+
 def check_same(config: TrainConfig, state: dict[str, Any], folder: Path) -> list[str]:
     """Refuse a checkpoint of another run, by name; what differs and may, in words.
 
@@ -281,7 +290,7 @@ def check_same(config: TrainConfig, state: dict[str, Any], folder: Path) -> list
         ClearheadError: model, objective, data or anything else that decides what a step does is another.
     """
     # What it began from is known by its content, and may lie elsewhere today.
-    mine, theirs = _without_sources(plain(config)), _without_sources(state["config"])
+    mine, theirs = _without_sources(plain(config)), _without_sources(_in_full(state["config"]))
     refuse(mine["model"], theirs["model"], f"{folder} is a checkpoint of another model", "model")
     refuse(mine["data"], theirs["data"], f"{folder} is a checkpoint of a run on other data", "data")
     found = differences(mine, theirs)

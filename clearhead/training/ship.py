@@ -118,7 +118,7 @@ def ship(
         made = Made(
             name=name,
             about=source.about,
-            data=f"{source.data} SHA-256 of its tokens or arrays: {prepared.batches.describe().get('hash', 'none')}.",
+            data=f"{source.data} SHA-256 of its tokens or arrays: {prepared.batches.describe()['hash']}.",
             commands=(
                 f"clearhead train {source.recipe}{_set(every)}",
                 f"python -m clearhead.training.ship {name}{_set(settings)}",

@@ -265,6 +265,15 @@ def test_what_may_change_is_told() -> None:
     ]
 
 
+def test_a_field_that_came_later_stands_as_nobody_set_it() -> None:
+    state = {"config": plain(tiny())}
+    del state["config"]["batch"]["repeated"]
+    assert check_same(tiny(), state, Path("x")) == []
+    changed = tiny(batch=replace(tiny().batch, repeated=1))
+    with pytest.raises(ClearheadError, match=r"batch\.repeated is 1, and was 0"):
+        check_same(changed, state, Path("x"))
+
+
 # ---- a full disk
 
 

@@ -154,7 +154,7 @@ class PictureBatches:
 
     def describe(self) -> dict[str, Any]:
         about = {
-            "pictures": self.store.hash,
+            "hash": self.store.hash,
             "learnt": len(self._learnt),
             "held_out": len(self._held),
             "labels": self.labels,

@@ -183,7 +183,7 @@ class SoundBatches:
 
     def describe(self) -> dict[str, Any]:
         about = {
-            "sounds": self.store.hash,
+            "hash": self.store.hash,
             "learnt": len(self.split.learnt),
             "held_out": {name: len(which) for name, which in self.split.held_out().items()},
             "processor": self.processor.to_config(),
