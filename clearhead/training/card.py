@@ -44,7 +44,7 @@ def card(made: Made, size: int, picture: str, n_ids: int | None = None) -> str:
     parts = [
         f"# {made.name}",
         f"{made.about}. {weights}{tokenizer}.",
-        f'```python\nimport clearhead\nmodel = clearhead.load("{made.name}")\n```',
+        f'```python\nimport clearhead\n\nmodel = clearhead.load("{made.name}")\n```',
         "## How it was made",
         "\n".join(f"    {command}" for command in made.commands),
         f"{run.steps:,} steps of {made.config.batch.rows} rows, in {run.dtype}. {seeds}",
