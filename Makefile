@@ -23,6 +23,7 @@ bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks.attention
 	$(BIN)/python -m benchmarks.decode
 	$(BIN)/python -m benchmarks.families
+	$(BIN)/python -m benchmarks.training --quick
 
 install: $(INSTALLED)
 

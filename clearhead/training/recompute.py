@@ -20,7 +20,7 @@ def recomputed_parts(model: nn.Module, runs: dict[nn.Module, Run]) -> dict[nn.Mo
 
 def _recomputed(run: Run) -> Run:
     def once(x_BTD: Tensor, p: Pass) -> Tensor:
-        # What a pass remembers would be made the first time and found the second, with another graph.
+        # What a pass remembers must not be made the first time and only found the second.
         return run(x_BTD, p.alone())
 
     def twice(x_BTD: Tensor, p: Pass) -> Tensor:

@@ -1,6 +1,4 @@
-"""How well texts are predicted: by a decoder each token from those before it, by a sliding window; by a model that
-sees both sides, tokens that were hidden from it.
-"""
+"""How well a decoder predicts texts: each token from those before it, by a sliding window."""
 
 from __future__ import annotations
 
@@ -17,9 +15,9 @@ from torch import Tensor
 from clearhead.errors import ClearheadError, UsageError
 from clearhead.generation.prompts import window as context_of
 from clearhead.model.transformer import Transformer
+from clearhead.ops.losses import IGNORE
 from clearhead.training.trainer import evaluating
 
-IGNORE = -100
 DEFAULT_WINDOW = 1024
 """For models that name no length."""
 BATCH_SLOTS = 8192
