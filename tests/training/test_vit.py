@@ -89,7 +89,7 @@ def test_other_pictures_are_another_run(tmp_path: Path) -> None:
     config = replace(config, run=RunConfig(steps=2))
     train(config, out=tmp_path / "run", quiet=True)
     arrays(tmp_path / "a.npz", images=np.ones((24, 8, 8), np.uint8))
-    with pytest.raises(ClearheadError, match="is a checkpoint of a run on other data: pictures is"):
+    with pytest.raises(ClearheadError, match="is a checkpoint of a run on other data: hash is"):
         train(replace(config, run=RunConfig(steps=4)), out=tmp_path / "run", resume=True, quiet=True)
 
 
