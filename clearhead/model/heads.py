@@ -12,8 +12,8 @@ from clearhead.errors import ClearheadError
 from clearhead.forward import Inputs, Pass
 from clearhead.nn.linear import Linear
 from clearhead.nn.norm import Norm
+from clearhead.nn.packing import linear
 from clearhead.ops.activations import activation
-from clearhead.ops.matmul import linear
 
 
 class Transform(nn.Module):

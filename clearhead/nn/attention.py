@@ -9,14 +9,22 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from clearhead import taps
-from clearhead.config import AlibiConfig, AttentionConfig, MaskConfig, RelativeBiasConfig, RotaryConfig
+from clearhead.config import (
+    AlibiConfig,
+    AttentionConfig,
+    KeptHeads,
+    MaskConfig,
+    QKNormConfig,
+    RelativeBiasConfig,
+    RotaryConfig,
+)
 from clearhead.forward import RELATIVE, Pass
 from clearhead.layer_state import AttentionState, KVState, LayerState, WindowState
 from clearhead.nn.attend import Scoring, attend_seen
 from clearhead.nn.linear import Linear
-from clearhead.nn.norm import Norm
+from clearhead.nn.norm import Norm, NormOfAllHeads
 from clearhead.nn.rotary import rotary_tables
-from clearhead.ops.biases import Alibi, Bias, alibi_slopes
+from clearhead.ops.biases import Alibi, Bias, RelativeBias, alibi_slopes
 from clearhead.ops.masks import Around, BoundMask, Causal, Everything, Mask, Window
 from clearhead.ops.positions import rotate
 
@@ -36,20 +44,25 @@ class Attention(nn.Module):
 
     sites: ClassVar[dict[str, str]] = taps.ATTENTION
 
-    def __init__(self, d_model: int, config: AttentionConfig) -> None:
+    def __init__(self, d_model: int, config: AttentionConfig, kept: KeptHeads | None = None) -> None:
+        """kept: which heads these are, where others were cut off. What is counted over all heads goes by it."""
         super().__init__()
         c = self.config = config
+        self.kept = kept
         self.path = ""
         d_q, d_kv = c.n_heads * c.d_head, c.n_kv_heads * c.d_head
-        self.q_proj = Linear(d_model, d_q, bias=c.bias.q)
-        self.k_proj = Linear(d_model, d_kv, bias=c.bias.k)
+        made_q, made_kv = d_q, d_kv
+        if kept is not None and c.qk_norm is not None and c.qk_norm.over == "all_heads":
+            # The norm reads the queries and keys of the others too, which so are made all the same.
+            made_q, made_kv = kept.of * c.d_head, kept.of_kv * c.d_head
+        self.q_proj = Linear(d_model, made_q, bias=c.bias.q)
+        self.k_proj = Linear(d_model, made_kv, bias=c.bias.k)
         self.v_proj = Linear(d_model, d_kv, bias=c.bias.v)
         self.o_proj = Linear(d_q, d_model, bias=c.bias.o)
         self.q_norm = self.k_norm = None
         if c.qk_norm is not None:
-            one_head = c.qk_norm.over == "head"
-            self.q_norm = Norm(c.d_head if one_head else d_q, c.qk_norm.norm)
-            self.k_norm = Norm(c.d_head if one_head else d_kv, c.qk_norm.norm)
+            self.q_norm = self._norm(c.qk_norm, made_q, None if kept is None else kept.heads)
+            self.k_norm = self._norm(c.qk_norm, made_kv, None if kept is None else kept.groups)
         self.sinks = nn.Parameter(torch.zeros(c.n_heads)) if c.scores.sinks else None
         self.mask = mask_from(c.mask)
         self.scale = c.d_head**-0.5 if c.scores.scale is None else c.scores.scale
@@ -86,6 +99,12 @@ class Attention(nn.Module):
         out_BTD: Tensor = self.o_proj(z_BHTK.transpose(1, 2).flatten(2))
         return out_BTD
 
+    def _norm(self, config: QKNormConfig, width: int, left: tuple[int, ...] | None) -> Norm:
+        d_head = self.config.d_head
+        if config.over == "head" or left is None:
+            return Norm(d_head if config.over == "head" else width, config.norm)
+        return NormOfAllHeads(d_head, width // d_head, left, config.norm)
+
     def _heads(self, y_BTE: Tensor, norm: Norm | None) -> Tensor:
         """Split a projection into heads, (B, T, heads * K) to (B, heads, T, K), normed before or after the split.
 
@@ -108,13 +127,16 @@ class Attention(nn.Module):
         return attend_seen(q_BHTK, k_BGSK, v_BGSK, mask, scoring, self.path, p)
 
     def _bias(self, p: Pass) -> Bias | None:
+        kept, n_heads = self.kept, self.config.n_heads
         if isinstance(self.config.positions, RelativeBiasConfig):
-            return p.once(RELATIVE, _no_table)
+            table = p.once(RELATIVE, _no_table)
+            return table if kept is None else p.once((RELATIVE, kept.heads), lambda: table.of_heads(kept.heads))
         if not isinstance(self.config.positions, AlibiConfig):
             return None
-        n_heads = self.config.n_heads
-        return p.once(("alibi", n_heads), lambda: Alibi(alibi_slopes(n_heads).to(p.device)))
+        if kept is None:
+            return p.once(("alibi", n_heads), lambda: Alibi(alibi_slopes(n_heads).to(p.device)))
+        return p.once(("alibi", kept), lambda: Alibi(alibi_slopes(kept.of)[list(kept.heads)].to(p.device)))
 
 
-def _no_table() -> Bias:
+def _no_table() -> RelativeBias:
     raise AssertionError("the stack puts its table of relative positions into the pass before its first layer")

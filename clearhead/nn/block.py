@@ -58,12 +58,12 @@ class Block(nn.Module):
         self.path = ""
         self.config = config
         self.sites = taps.BLOCK if config.cross is None else taps.CROSSED_BLOCK
-        self.mixer = OPS[type(config.mixer.op)](d_model, config.mixer.op)
+        self.mixer = _mixer(d_model, config.mixer)
         self.mixer_norm = Norms(d_model, config.mixer)
         self.cross = self.cross_norm = None
         if config.cross is not None:
             assert isinstance(config.cross.op, AttentionConfig)
-            self.cross = CrossAttention(d_model, config.cross.op)
+            self.cross = CrossAttention(d_model, config.cross.op, config.cross.kept)
             self.cross_norm = Norms(d_model, config.cross)
         self.ffn = self.ffn_norm = None
         if config.ffn is not None:
@@ -101,3 +101,11 @@ class Block(nn.Module):
         if c.scale != 1.0:
             out_BTD = out_BTD * c.scale
         return p.tap(op.path, "out", out_BTD)
+
+
+def _mixer(d_model: int, config: SublayerConfig) -> nn.Module:
+    """Plain attention is told which heads it has, where some were cut off; no other kind counts over all of them."""
+    kind, op = OPS[type(config.op)], config.op
+    if config.kept is not None and isinstance(op, AttentionConfig):
+        return kind(d_model, op, config.kept)
+    return kind(d_model, op)

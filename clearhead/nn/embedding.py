@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from clearhead import taps
 from clearhead.config import (
     EmbedConfig,
     LearnedPositions,
@@ -31,6 +32,7 @@ class Embedding(nn.Module):
 
     def __init__(self, d_model: int, config: EmbedConfig) -> None:
         super().__init__()
+        self.path = ""
         self.config = config
         self.width = width = config.width or d_model
         front, places = config.front, config.positions
@@ -46,6 +48,9 @@ class Embedding(nn.Module):
         self.positions = _table(places.n, width) if isinstance(places, LearnedPositions) else None
         self.norm = Norm(width, config.norm) if config.norm is not None else None
         self.project = Linear(width, d_model) if config.width is not None else None
+        there = (True, self.types is not None, places is not None)
+        shape = "B T D" if self.project is None else "B T W"
+        self.sites = {name: shape for name, is_there in zip(taps.EMBEDDING, there, strict=True) if is_there}
 
     def n_slots(self, inputs: Inputs) -> int:
         """How many tokens of the stream the input becomes.
@@ -75,11 +80,14 @@ class Embedding(nn.Module):
         if c.scale != 1.0:
             # The factor is rounded to the table's dtype first, as published models were trained.
             x_BTD = x_BTD * torch.tensor(c.scale, dtype=x_BTD.dtype).item()
+        x_BTD = p.tap(self.path, "front", x_BTD)
         if self.types is not None:
             kinds_BT = inputs.token_types_BT
-            x_BTD = x_BTD + (self.types.weight[0] if kinds_BT is None else self.types(kinds_BT))
+            types_BTD = self.types.weight[0] if kinds_BT is None else self.types(kinds_BT)
+            x_BTD = x_BTD + p.tap(self.path, "types", types_BTD.expand_as(x_BTD))
         if c.positions is not None:
-            x_BTD = x_BTD + self._positions(c.positions, inputs, p).to(x_BTD.dtype)
+            positions_BTD = self._positions(c.positions, inputs, p).to(x_BTD.dtype)
+            x_BTD = x_BTD + p.tap(self.path, "positions", positions_BTD.expand_as(x_BTD))
         if self.norm is not None:
             x_BTD = self.norm(x_BTD)
         if isinstance(c.front, TokensConfig) and c.front.zero_padding and p.positions.span is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from clearhead.ops.matmul import linear
+from clearhead.nn.packing import linear
 
 
 class Linear(nn.Linear):

@@ -17,7 +17,7 @@ from clearhead.layer_state import LayerState, ScanState
 from clearhead.nn.convolution import CausalConvolution, Reading
 from clearhead.nn.linear import Linear
 from clearhead.nn.norm import Norm
-from clearhead.ops.matmul import linear
+from clearhead.nn.packing import linear
 from clearhead.ops.scan import read_states, selective_scan, selective_states, selective_step
 
 

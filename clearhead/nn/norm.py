@@ -62,3 +62,15 @@ class Norm(nn.Module):
             scale = self._scale().to(self._wide())
             self._twice = (now, torch.cat([scale, scale]))
         return self._twice[1]
+
+
+class NormOfAllHeads(Norm):
+    """A norm over all heads together, of which only those in `heads` go on: others that were cut off still count."""
+
+    def __init__(self, d_head: int, n_heads: int, heads: tuple[int, ...], config: NormConfig) -> None:
+        super().__init__(n_heads * d_head, config)
+        self.d_head, self.heads = d_head, list(heads)
+
+    def forward(self, x: Float[Tensor, "*shape d"]) -> Float[Tensor, "*shape e"]:
+        by_head: Tensor = super().forward(x).unflatten(-1, (-1, self.d_head))
+        return by_head[..., self.heads, :].flatten(-2)

@@ -79,6 +79,10 @@ class RelativeBias(Bias):
         bucket = relative_bucket(k_pos - q_pos, self.table_NH.shape[0], self.bidirectional, self.max_distance)
         return self.table_NH[bucket, head]
 
+    def of_heads(self, heads: Sequence[int]) -> RelativeBias:
+        """The same for some of the heads."""
+        return replace(self, table_NH=self.table_NH[:, list(heads)])
+
     def tensors(self) -> tuple[Tensor, ...]:
         return (self.table_NH,)
 

@@ -1,67 +1,139 @@
 """The product of a stream with a matrix of weights, by the kernel that is fastest for the number of rows.
 
-Decoding reads every weight for a handful of rows, and torch's `linear` is then not the best that torch has. Measured on
-two cores without half-precision units (AVX2), in GB of weights a second, on the shapes of GPT-2 124M and Gemma 3 270M:
+Decoding reads every weight for a handful of rows, training and prefill multiply thousands, and torch's `linear` is the
+best that torch has for neither. In float32 it calls MKL, and oneDNN was faster wherever it was measured: on two cores
+of an AMD EPYC with AVX-512, on the shapes of GPT-2 124M and Gemma 3 270M, and by less with AVX2 alone.
 
 | rows | dtype | `linear` | here | how |
 |---|---|---|---|---|
-| 1 | float32 | 8 - 10 | 11 - 15 | the rows of W in parts, as a batch: the plain product uses one thread |
-| 2 - 32 | float32 | 3 - 5 | 5 - 11 | W x^T |
-| 1 | bfloat16 | 11 - 12 | 11 - 13 | `mv` |
-| 8, 64 | bfloat16 | 0.9, 0.1 | 1.3, 0.7 (one thread) | W widened to float32 a slice at a time |
-
-Where the processor multiplies half types itself (AVX-512, AMX), products of many rows are `linear`'s strength.
+| 1 | float32 | 11 - 16 GB/s of weights | 18 - 36 | the rows of W in parts, as a batch: `linear` uses one thread |
+| 2 - 4 | float32 | 4 - 10 | 10 - 26 | W x^T |
+| 8, 64 | float32 | 5 - 10, 2 - 4 | 13 - 18, 4 - 6 | oneDNN |
+| 1,024, 4,096 | float32 | 143 - 198 GFLOP/s | 190 - 224 | oneDNN; backwards to x 150 - 199, here 182 - 217 |
+| 1 - 8 | bfloat16, with units for it | 9 - 18 GB/s | 17 - 31 | oneDNN on a packed copy: `clearhead/nn/packing.py` |
+| 1 | bfloat16, without | 11 - 12 | 11 - 13 | `mv` |
+| 8, 64 | bfloat16, without | 0.9, 0.1 | 1.3, 0.7 (one thread) | W widened to float32 a slice at a time |
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
+from torch.utils.flop_counter import register_flop_formula
 
 Way = Callable[[Tensor, Tensor], Tensor]
 
 PARTS = 4
 """Into so many parts the rows of W go: enough for a few threads, and few enough to cost nothing."""
-FEW = {torch.float32: 32, torch.bfloat16: 8, torch.float16: 8}
-"""Up to so many rows, W x^T is the faster way round."""
+FEW = 4
+"""Up to so many rows, W x^T is the faster way round in float32."""
 WIDEN_FROM = 6
 """From so many rows on, widening pays where the processor can't multiply a half type itself."""
 SLICE = 2**20
 """Weights widened at a time: 4 MB, which stays in the cache."""
+PACK_TO = 32
+"""Up to so many rows, a packed copy of the weights is read faster than the weights."""
+PACK_FROM = 2**14
+"""Numbers in a matrix below which it makes no difference how they lie."""
 
 
 def linear(
     x: Float[Tensor, "*shape i"], weight_OI: Float[Tensor, "o i"], bias_O: Float[Tensor, "o"] | None = None
 ) -> Float[Tensor, "*shape o"]:
-    """x @ W^T + b. Where a gradient is wanted, off the CPU, or compiled, torch's `linear`; all ways are held to it."""
+    """x @ W^T + b. Off the CPU, under autocast, in torch's transforms of functions, or compiled, torch's own `linear`;
+    all ways are held to it.
+    """
     n_rows = x.numel() // x.shape[-1]
+    if n_rows == 0 or not _ours(x, weight_OI):
+        return F.linear(x, weight_OI, bias_O)
+    x_NI = x.reshape(n_rows, -1)
     wants_gradient = torch.is_grad_enabled() and (x.requires_grad or weight_OI.requires_grad)
-    plain = wants_gradient or not weight_OI.is_cpu or torch.compiler.is_compiling()
-    way = None if plain else _way(weight_OI.dtype, n_rows)
+    if weight_OI.dtype == torch.float32 and n_rows > FEW and has_onednn():
+        # torch's `apply` has no types.
+        product: Callable[..., Tensor] = _Product.apply if wants_gradient else _onednn
+        y_NO = product(x_NI, weight_OI, bias_O)
+        return y_NO.view(*x.shape[:-1], weight_OI.shape[0])
+    way = None if wants_gradient else _way(weight_OI.dtype, n_rows)
     if way is None:
         return F.linear(x, weight_OI, bias_O)
-    y_NO = way(x.reshape(n_rows, -1), weight_OI)
+    y_NO = way(x_NI, weight_OI)
     if bias_O is not None:
         y_NO += bias_O
-    if y_NO.dtype != x.dtype:
-        y_NO = y_NO.to(x.dtype)
-    return y_NO.view(*x.shape[:-1], weight_OI.shape[0])
+    return y_NO.to(x.dtype).view(*x.shape[:-1], weight_OI.shape[0])
+
+
+def packs(x: Tensor, weight_OI: Tensor) -> bool:
+    """Whether a packed copy of W would make this product faster."""
+    half = weight_OI.dtype in (torch.bfloat16, torch.float16) and multiplies(weight_OI.dtype)
+    few = 0 < x.numel() <= PACK_TO * x.shape[-1]
+    wanted = half and few and weight_OI.numel() >= PACK_FROM and not torch.is_grad_enabled()
+    return wanted and has_onednn() and x.dtype == weight_OI.dtype and _ours(x, weight_OI)
+
+
+def pack(weight_OI: Tensor) -> Tensor:
+    """A copy of W in the order in which oneDNN's kernel reads it; of no use but for `packed_linear`."""
+    packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight_OI, 1)
+    return packed
+
+
+def packed_linear(x: Tensor, packed: Tensor, bias_O: Tensor | None = None) -> Tensor:
+    """x @ W^T + b with a packed W."""
+    return _onednn(x, packed, bias_O)
+
+
+def _ours(x: Tensor, weight_OI: Tensor) -> bool:
+    """Whether there is a choice of ways: plain tensors of the CPU, and nobody who traces, transforms or casts."""
+    return (
+        weight_OI.is_cpu
+        and type(x) is Tensor
+        and type(weight_OI) in (Tensor, torch.nn.Parameter)
+        and x.dtype == weight_OI.dtype
+        and not torch.compiler.is_compiling()
+        and not torch.is_autocast_enabled("cpu")
+        and not bool(torch._C._are_functorch_transforms_active())
+    )
 
 
 def _way(dtype: torch.dtype, n_rows: int) -> Way | None:
-    """The product for so many rows; None stands for torch's `linear`."""
-    if dtype not in FEW or n_rows == 0:
+    """The product for few rows, or of a half type; None stands for torch's `linear`."""
+    if dtype == torch.float32:
+        return _in_parts if n_rows == 1 else _transposed if n_rows <= FEW else None
+    if dtype not in (torch.bfloat16, torch.float16) or multiplies(dtype):
         return None
     if n_rows == 1:
-        return _in_parts if dtype == torch.float32 else _one_row
-    if dtype != torch.float32 and not multiplies(dtype):
-        return _widened if n_rows >= WIDEN_FROM else None
-    return _transposed if n_rows <= FEW[dtype] else None
+        return _one_row
+    return _widened if n_rows >= WIDEN_FROM else None
+
+
+def _onednn(x: Tensor, weight_OI: Tensor, bias_O: Tensor | None) -> Tensor:
+    y: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight_OI, bias_O, "none", [], "")
+    return y
+
+
+class _Product(torch.autograd.Function):
+    """x @ W^T + b with its gradients. That of x is such a product itself; for that of W, MKL is the faster."""
+
+    @staticmethod
+    def forward(ctx: Any, x_NI: Tensor, weight_OI: Tensor, bias_O: Tensor | None) -> Tensor:
+        ctx.save_for_backward(x_NI, weight_OI)
+        return _onednn(x_NI, weight_OI, bias_O)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        x_NI, weight_OI = ctx.saved_tensors
+        y_NO = gradients[0].contiguous()
+        of_x, of_weight, of_bias = ctx.needs_input_grad
+        return (
+            linear(y_NO, weight_OI.T) if of_x else None,
+            y_NO.T @ x_NI if of_weight else None,
+            y_NO.sum(0) if of_bias else None,
+        )
 
 
 def _one_row(x_1I: Tensor, weight_OI: Tensor) -> Tensor:
@@ -107,3 +179,17 @@ def multiplies(dtype: torch.dtype) -> bool:
     if dtype == torch.bfloat16:
         return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
     return bool(torch.ops.mkldnn._is_mkldnn_fp16_supported())
+
+
+@cache
+def has_onednn() -> bool:
+    """Whether torch was built with oneDNN, and with this entrance to it."""
+    return torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+
+
+if has_onednn():
+
+    @register_flop_formula(torch.ops.mkldnn._linear_pointwise)
+    def _flops(x: tuple[int, ...], weight: tuple[int, ...], *rest: Any, out_shape: tuple[int, ...], **more: Any) -> int:
+        """A multiplication and an addition for each weight and row: torch's counter does not know this product."""
+        return 2 * int(torch.Size(out_shape).numel()) * x[-1]

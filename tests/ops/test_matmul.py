@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.utils.flop_counter import FlopCounterMode
 
 from clearhead.ops import matmul
 from tests.oracles import TOLERANCE, error
@@ -42,12 +43,12 @@ def test_linear(monkeypatch, n_threads, has_units, dtype, n_rows, with_bias):
     ("dtype", "n_rows", "has_units", "way"),
     [
         (torch.float32, 1, False, "_in_parts"),
-        (torch.float32, 20, False, "_transposed"),
+        (torch.float32, 4, False, "_transposed"),
         (torch.float32, 60, False, None),
         (torch.bfloat16, 1, False, "_one_row"),
         (torch.bfloat16, 2, False, None),
         (torch.bfloat16, 20, False, "_widened"),
-        (torch.bfloat16, 8, True, "_transposed"),
+        (torch.bfloat16, 8, True, None),
         (torch.float16, 20, True, None),
         (torch.float64, 1, True, None),
     ],
@@ -64,15 +65,52 @@ def test_a_matrix_that_is_not_contiguous(n_threads):
     assert error(matmul.linear(x, weight), x.double() @ weight.double().T) <= TOLERANCE[torch.float32]
 
 
-def test_gradients_come_through_torchs_own():
-    x, weight = torch.randn(3, 10, requires_grad=True), torch.randn(4, 10, requires_grad=True)
-    bias = torch.randn(4, requires_grad=True)
-    matmul.linear(x, weight, bias).square().sum().backward()
-    ours = [t.grad.clone() for t in (x, weight, bias)]
-    for t in (x, weight, bias):
-        t.grad = None
-    F.linear(x, weight, bias).square().sum().backward()
-    assert all(torch.equal(a, t.grad) for a, t in zip(ours, (x, weight, bias), strict=True))
+@pytest.mark.parametrize("n_rows", [3, 12])
+@pytest.mark.parametrize("wanted", ["x", "weight", "all"])
+def test_gradients_are_those_of_torch(n_rows, wanted):
+    """Of the product of few rows, which is torch's own, and of many; a sum spreads its gradient out in memory."""
+    torch.manual_seed(0)
+    leaves = torch.randn(2, n_rows, 10), torch.randn(4, 10), torch.randn(4)
+    for t in {"x": leaves[:1], "weight": leaves[1:2], "all": leaves}[wanted]:
+        t.requires_grad_()
+    for reduce in (lambda y: y.sum(), lambda y: y.square().sum()):
+        found = []
+        for product in (matmul.linear, F.linear):
+            reduce(product(*leaves)).backward()
+            found.append([t.grad for t in leaves])
+            for t in leaves:
+                t.grad = None
+        for ours, torchs in zip(*found, strict=True):
+            assert (ours is None) == (torchs is None)
+            assert ours is None or error(ours, torchs) <= TOLERANCE[torch.float32]
+
+
+def test_gradients_of_gradients():
+    x, weight = torch.randn(9, 10, requires_grad=True), torch.randn(4, 10, requires_grad=True)
+    found = []
+    for product in (matmul.linear, F.linear):
+        (gradient,) = torch.autograd.grad(product(x, weight).pow(3).sum(), x, create_graph=True)
+        found.append(torch.autograd.grad(gradient.square().sum(), (x, weight)))
+    for ours, torchs in zip(*found, strict=True):
+        assert error(ours, torchs) <= TOLERANCE[torch.float32]
+
+
+def test_transforms_of_functions_and_autocast_take_torchs_own():
+    x, weight = torch.randn(9, 10), torch.randn(4, 10)
+    tangent = torch.func.jvp(lambda w: matmul.linear(x, w), (weight,), (torch.ones(4, 10),))[1]
+    assert error(tangent, x.sum(-1, keepdim=True).expand(9, 4)) <= TOLERANCE[torch.float32]
+    with torch.autocast("cpu", torch.bfloat16):
+        assert matmul.linear(x, weight).dtype == torch.bfloat16
+
+
+def test_torchs_counter_counts_every_product():
+    x, weight = torch.randn(9, 10, requires_grad=True), torch.randn(4, 10, requires_grad=True)
+    with FlopCounterMode(display=False) as counter:
+        matmul.linear(x, weight).sum().backward()
+    assert counter.get_total_flops() == 3 * 2 * 9 * 10 * 4
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        matmul.linear(x, weight)
+    assert counter.get_total_flops() == 2 * 9 * 10 * 4
 
 
 def test_no_rows():
