@@ -312,7 +312,8 @@ class ModelConfig:
 
     family: str
     config: TransformerConfig
-    init: InitConfig = InitConfig()
+    init: InitConfig | None = None
+    """How its first weights are drawn; None is as its family's are."""
 
 
 @record

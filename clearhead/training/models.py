@@ -27,6 +27,7 @@ from clearhead.config import (
 )
 from clearhead.errors import ClearheadError
 from clearhead.families import family_of
+from clearhead.families.first_weights import FIRST_WEIGHTS
 from clearhead.inputs.tokenizer import Tokenizer
 from clearhead.model.build import build
 from clearhead.model.init import initialise
@@ -43,8 +44,10 @@ def start_model(config: TrainConfig, tokenizer: Tokenizer | None, labels: Sequen
     # It must have words for all of the config: better known now than at the first checkpoint.
     family_of({"model_type": config.model.family}, "model.family").write(made, {})
     model: Transformer = build(made)
-    if isinstance(config.model, ModelConfig) and config.model.init != InitConfig():
-        initialise(model, config.model.init)
+    own = config.model.init if isinstance(config.model, ModelConfig) else None
+    how = own or FIRST_WEIGHTS[config.model.family]
+    if how != InitConfig():
+        initialise(model, how)
     model.tokenizer = tokenizer
     return model
 

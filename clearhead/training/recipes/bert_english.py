@@ -9,7 +9,6 @@ from clearhead.config import (
     EmbedConfig,
     FeedForwardConfig,
     HeadsConfig,
-    InitConfig,
     LearnedPositions,
     MaskConfig,
     NormConfig,
@@ -60,7 +59,7 @@ def bert_english() -> TrainConfig:
         context=context,
     )
     return TrainConfig(
-        model=ModelConfig(family="bert", config=model, init=InitConfig(deep=False)),
+        model=ModelConfig(family="bert", config=model),
         objective=ObjectiveConfig(name="masked_tokens", masking=MaskingConfig(whole_words=True)),
         data=DataConfig(corpus=Corpus(path="corpus:english"), tokenizer="wordpiece", vocab_size=8192),
         batch=BatchConfig(rows=32, length=context),

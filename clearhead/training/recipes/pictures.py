@@ -9,6 +9,7 @@ from clearhead.config import (
     EmbedConfig,
     FeedForwardConfig,
     HeadsConfig,
+    InitConfig,
     LabelHeadConfig,
     LearnedPositions,
     MaskConfig,
@@ -49,4 +50,4 @@ def vit(
         ),
         heads=HeadsConfig(labels=(("classes", LabelHeadConfig(n_labels=n_labels)),)),
     )
-    return ModelConfig(family="vit", config=config)
+    return ModelConfig(family="vit", config=config, init=InitConfig())

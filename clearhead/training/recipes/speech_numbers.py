@@ -12,6 +12,7 @@ from clearhead.config import (
     FeedForwardConfig,
     FramesConfig,
     HeadsConfig,
+    InitConfig,
     LearnedPositions,
     MaskConfig,
     NormConfig,
@@ -47,7 +48,7 @@ CONTEXT = 32
 def speech_numbers() -> TrainConfig:
     """1.2 million parameters, 2,000 steps of 32 sounds."""
     return TrainConfig(
-        model=ModelConfig(family="whisper", config=listener()),
+        model=ModelConfig(family="whisper", config=listener(), init=InitConfig()),
         objective=ObjectiveConfig(name="source_to_target", label_smoothing=0.1),
         data=SoundsConfig(
             path="corpus:spoken_numbers",

@@ -11,6 +11,7 @@ from clearhead.config import (
     EmbedConfig,
     FeedForwardConfig,
     HeadsConfig,
+    InitConfig,
     MaskConfig,
     NormConfig,
     SinusoidalPositions,
@@ -41,7 +42,7 @@ CONTEXT = 128
 def transformer_2017() -> TrainConfig:
     """0.7 million parameters, 2,300 steps of 128 pairs; optimiser, schedule and smoothing are the paper's (5)."""
     return TrainConfig(
-        model=ModelConfig(family="marian", config=encoder_decoder()),
+        model=ModelConfig(family="marian", config=encoder_decoder(), init=InitConfig()),
         objective=ObjectiveConfig(name="source_to_target", label_smoothing=0.1),
         data=DataConfig(
             corpus=Corpus(path="corpus:number_words", columns=("source", "target")),
