@@ -21,7 +21,7 @@ from clearhead.config import (
 from clearhead.forward import RELATIVE, Pass
 from clearhead.layer_state import AttentionState, KVState, LayerState, WindowState
 from clearhead.nn.attend import Scoring, attend_seen
-from clearhead.nn.linear import Linear
+from clearhead.nn.linear import Linear, rounded_once
 from clearhead.nn.norm import Norm, NormOfAllHeads
 from clearhead.nn.rotary import rotary_tables
 from clearhead.ops.biases import Alibi, Bias, RelativeBias, alibi_slopes
@@ -74,10 +74,10 @@ class Attention(nn.Module):
         return KVState(capacity)
 
     def forward(self, x_BTD: Float[Tensor, "B T d"], p: Pass) -> Float[Tensor, "B T d"]:
-        c = self.config
-        q_BHTK = p.tap(self.path, "q_raw", self._heads(self.q_proj(x_BTD), self.q_norm))
-        k_BGTK = p.tap(self.path, "k_raw", self._heads(self.k_proj(x_BTD), self.k_norm))
-        v_BGTK = self._heads(self.v_proj(x_BTD), None)
+        c, read_BTD = self.config, rounded_once(x_BTD)
+        q_BHTK = p.tap(self.path, "q_raw", self._heads(self.q_proj(read_BTD), self.q_norm))
+        k_BGTK = p.tap(self.path, "k_raw", self._heads(self.k_proj(read_BTD), self.k_norm))
+        v_BGTK = self._heads(self.v_proj(read_BTD), None)
         if isinstance(c.positions, RotaryConfig):
             cos, sin = rotary_tables(c.positions, c.d_head, p, x_BTD.dtype)
             q_BHTK = rotate(q_BHTK, cos, sin, c.positions.interleaved)
