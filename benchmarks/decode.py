@@ -24,7 +24,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.machine import medians, require_quiet
+from benchmarks.machine import require_quiet
 
 LIBRARIES = ("clearhead", "transformers")
 DTYPES = ("float32", "bfloat16")
@@ -97,14 +97,14 @@ class Worker:
         self._process.communicate()
 
 
-def read_bandwidth(n_threads: int) -> float:
-    """Bytes a second that this machine reads: the faster of two sweeps over 512 MiB, far beyond any cache."""
+def bandwidth(n_threads: int) -> float:
+    """Bytes a second that this machine reads."""
     import torch
 
+    from clearhead.costs.machine import read_bandwidth
+
     torch.set_num_threads(n_threads)
-    x = torch.ones(512 * 2**20 // 4)
-    found = medians({"sum": lambda: x.sum(), "dot": lambda: torch.dot(x, x)}, repeats=7)
-    return x.nbytes / min(found.values())
+    return read_bandwidth()
 
 
 def decode(model: str, dtype: str, sides: dict[str, Worker], plan: Plan) -> list[Decoded]:
@@ -260,7 +260,7 @@ def main() -> None:
     options = parser.parse_args()
     load = require_quiet(options.force)
     n_new, repeats, loads = (32, 2, 1) if options.quick else (128, 5, 3)
-    plan = Plan(n_new, repeats, loads, options.threads, read_bandwidth(options.threads))
+    plan = Plan(n_new, repeats, loads, options.threads, bandwidth(options.threads))
     speeds: list[Decoded] = []
     loadings: list[Loaded] = []
     with tempfile.TemporaryDirectory() as temporary:

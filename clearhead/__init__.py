@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from clearhead.checkpoints.load import load, save
+    from clearhead.costs.cost import cost
     from clearhead.errors import ClearheadError
     from clearhead.generation import generate, stream
     from clearhead.generation.embed import embed
     from clearhead.lens.contacts import contacts
     from clearhead.lens.edit import edit
+    from clearhead.lens.heads import heads
+    from clearhead.lens.pruning.prune import prune
     from clearhead.lens.record import look
     from clearhead.model.transformer import Transformer
     from clearhead.training.evaluate import evaluate
@@ -29,8 +32,11 @@ _HOMES = {
     "stream": "clearhead.generation",
     "embed": "clearhead.generation.embed",
     "contacts": "clearhead.lens.contacts",
+    "cost": "clearhead.costs.cost",
     "look": "clearhead.lens.record",
     "edit": "clearhead.lens.edit",
+    "heads": "clearhead.lens.heads",
+    "prune": "clearhead.lens.pruning.prune",
     "train": "clearhead.training.run",
     "evaluate": "clearhead.training.evaluate",
     "Transformer": "clearhead.model.transformer",
@@ -40,12 +46,15 @@ __all__ = [
     "ClearheadError",
     "Transformer",
     "contacts",
+    "cost",
     "edit",
     "embed",
     "evaluate",
     "generate",
+    "heads",
     "load",
     "look",
+    "prune",
     "save",
     "stream",
     "train",

@@ -385,6 +385,40 @@ MixerConfig = AttentionConfig | LatentAttentionConfig | MambaConfig | Mamba2Conf
 
 
 @record
+class KeptHeads:
+    """The heads that are left of those attention was made with, where others were cut off (Michel 2019)."""
+
+    heads: tuple[int, ...]
+    """Which, in order, as they were counted before any was cut."""
+    of: int
+    """How many there were."""
+    of_kv: int
+    """How many key-value heads there were; as many as heads where each has keys and values of its own."""
+
+    def __post_init__(self) -> None:
+        _check_positive(self, "of", "of_kv")
+        inside = sorted({head for head in self.heads if 0 <= head < self.of})
+        _check(
+            bool(inside) and list(self.heads) == inside,
+            f"the heads that are left are {list(self.heads)}; they must be some of 0 to {self.of - 1}, in order",
+        )
+        sizes = {sum(self._group(head) == group for head in self.heads) for group in self.groups}
+        _check(
+            len(sizes) == 1,
+            f"of {self.of} heads on {self.of_kv} key-value heads, {list(self.heads)} are left: each key-value head "
+            "that stays must serve as many; cut all of one's heads, or as many of each",
+        )
+
+    @property
+    def groups(self) -> tuple[int, ...]:
+        """The key-value heads that are left, in order."""
+        return tuple(sorted({self._group(head) for head in self.heads}))
+
+    def _group(self, head: int) -> int:
+        return head * self.of_kv // self.of
+
+
+@record
 class SublayerConfig:
     """x = after(x + scale * dropout(out(op(pre(x))))). Which of the three norms exist is the norm placement:
     pre (GPT-2, Llama), after (post-norm, 2017), pre and out (sandwich, Gemma), out alone (OLMo 2).
@@ -396,6 +430,18 @@ class SublayerConfig:
     after: NormConfig | None = None
     scale: float = 1.0
     dropout: float = 0.0
+    kept: KeptHeads | None = None
+    """Which of its heads `op` has, where some were cut off; `op` counts those it has."""
+
+    def __post_init__(self) -> None:
+        if self.kept is not None:
+            here = (getattr(self.op, "n_heads", 0), getattr(self.op, "n_kv_heads", len(self.kept.groups)))
+            left = (len(self.kept.heads), len(self.kept.groups))
+            _check(
+                isinstance(self.op, AttentionConfig | LatentAttentionConfig) and here == left,
+                f"{left[0]} heads on {left[1]} key-value heads are left by `kept`, and the sub-layer has {here[0]} "
+                f"on {here[1]}; heads that were cut off can't be shared out anew",
+            )
 
 
 @record

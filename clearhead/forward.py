@@ -111,7 +111,9 @@ class Pass:
         twice and do the same both times. Only what the stack gave to all is there.
         """
         positions = self.positions.anew()
-        places = replace(self.places, positions=self.places.positions.anew())
+        # That they are one and the same says that there are no documents.
+        no_documents = self.places.positions is self.positions
+        places = replace(self.places, positions=positions if no_documents else self.places.positions.anew())
         source = None if self.source is None else replace(self.source, positions=self.source.positions.anew())
         kept = Kept({key: value for key, value in self.kept.values.items() if key == RELATIVE})
         return replace(self, positions=positions, places=places, source=source, kept=kept)

@@ -15,6 +15,7 @@ WORD = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
 HUB_ID = re.compile(rf"(?P<repo>{WORD}(?:/{WORD})?)|(?P<holder>{WORD}/{WORD})/(?P<file>[^\\]+\.gguf)")
 """`owner/name`, an old one-word `name`, or `owner/name/file.gguf`."""
 
+CONFIG = "config.json"
 WEIGHTS = [SINGLE, INDEX, "model-*-of-*.safetensors"]
 PICKLED = [PICKLE, PICKLE_INDEX, "pytorch_model-*-of-*.bin"]
 
@@ -42,6 +43,14 @@ def hub_path(source: str, revision: str | None = None, token: str | None = None)
     if (folder / "modules.json").exists():
         _snapshot(source, [POOLING], revision, token, ignored=None)
     return folder
+
+
+def hub_config(source: str) -> Path:
+    """The local config.json of a Hub id `owner/name`, without its weights. Raises ClearheadError."""
+    path = _snapshot(source, [CONFIG], None, None) / CONFIG
+    if not path.exists():
+        raise ClearheadError(f"{source} has no {CONFIG}{_ggufs(source, None, None)}")
+    return path
 
 
 def _snapshot(

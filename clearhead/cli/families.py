@@ -24,7 +24,7 @@ def run(options: Options) -> None:
         listed = [asdict(row) | more for row, more in zip(rows, classes, strict=True)]
         console.print_json({"families": listed, "counts": counts(rows)})
         return
-    from clearhead.cli.inspect import columns
+    from clearhead.costs.units import columns
 
     names = ("family", "kind", "reads", "positions", "norm", "mixer", "feed-forward", "formats")
     cells = [(r.family, r.kind, r.reads, r.positions, r.norm, r.mixer, r.feed_forward, r.formats) for r in rows]

@@ -91,41 +91,22 @@ def parts(description: Description) -> list[dict[str, Any]]:
 
 
 def memory(config: TransformerConfig | TwoTowersConfig, description: Description) -> dict[str, dict[str, int]]:
-    """Bytes: of the weights by dtype, and of what is kept of the text read so far, per token and of a full context."""
+    """Bytes: of the weights by dtype, and of what is kept of the text read so far, per token and of a full context. A
+    source that is looked at is kept apart.
+    """
     from clearhead.config import TransformerConfig
+    from clearhead.costs import counts
 
     sizes = {"float32": 4, "bfloat16": 2, "float16": 2}
     found = {name: {"weights": description.n_parameters * size} for name, size in sizes.items()}
     if not isinstance(config, TransformerConfig) or config.decoder is None:
         return found
+    told = counts(config)
     for name, size in sizes.items():
-        found[name]["state of one token"] = kept_numbers(config, 1) * size
+        found[name]["state of one token"] = told.state(1, 1, size).of_text
         if config.context is not None:
-            found[name][f"state of {config.context:,} tokens"] = kept_numbers(config, config.context) * size
+            found[name][f"state of {config.context:,} tokens"] = told.state(1, config.context, size).of_text
     return found
-
-
-def kept_numbers(config: TransformerConfig, n_tokens: int) -> int:
-    """Numbers that decoding keeps of one text of so many tokens, a source that it looks at apart."""
-    assert config.decoder is not None
-    return sum(_kept(block.mixer.op, n_tokens) for block in config.decoder.blocks)
-
-
-def _kept(op: object, n_tokens: int) -> int:
-    """Of one layer: a window keeps no more than the window, and a scan a state of one size."""
-    from clearhead.config import AttentionConfig, LatentAttentionConfig, Mamba2Config, MambaConfig
-
-    match op:
-        case AttentionConfig():
-            return 2 * op.n_kv_heads * op.d_head * min(n_tokens, op.mask.window or n_tokens)
-        case LatentAttentionConfig(widths=widths):
-            return (widths.kv + widths.rope) * n_tokens
-        case MambaConfig():
-            return op.d_inner * (op.d_state + op.conv.width - 1)
-        case Mamba2Config():
-            channels = op.n_heads * op.d_head + 2 * op.n_groups * op.d_state
-            return op.n_heads * op.d_head * op.d_state + channels * (op.conv.width - 1)
-    raise AssertionError(op)
 
 
 # ---- as text
@@ -133,6 +114,7 @@ def _kept(op: object, n_tokens: int) -> int:
 
 def tables(found: dict[str, Any]) -> Iterator[str]:
     """The lines that a person reads."""
+    from clearhead.costs.units import columns
     from clearhead.model.describe import ranges
 
     yield from columns([(name, str(value)) for name, value in summary(found)])
@@ -183,11 +165,3 @@ def megabytes(n_bytes: int) -> str:
         if n_bytes >= size:
             return f"{n_bytes / size:,.1f} {unit}"
     return f"{n_bytes} B"
-
-
-def columns(rows: Sequence[Sequence[str]], right: frozenset[int] | set[int] = frozenset()) -> Iterator[str]:
-    """Rows with their columns aligned; those in `right` to the right. Wide ones are left to the terminal to wrap."""
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    for row in rows:
-        cells = [c.rjust(w) if i in right else c.ljust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))]
-        yield "  ".join(cells).rstrip()

@@ -10,8 +10,11 @@ from typing import Any
 from clearhead.config import TransformerConfig
 from clearhead.errors import ClearheadError
 from clearhead.families.weights import Layout
+from clearhead.model import kept_heads
 
 MISSING = object()
+PRUNED = "pruned_heads"
+"""Which heads of each layer were cut off; their matrices are smaller than the config says."""
 
 # Keys that any published config may carry and that say nothing about the numbers of a pass.
 CARRIED = frozenset(
@@ -34,7 +37,7 @@ NEUTRAL: dict[str, Any] = {
     "cross_attention_hidden_size": None,
     "tie_encoder_decoder": False,
     "torchscript": False,
-    "pruned_heads": {},
+    PRUNED: {},
     "pretraining_tp": 1,
     "attention_bias": False,
     "mlp_bias": False,
@@ -181,7 +184,7 @@ class Family:
         """
         reader = self._reader(raw, where)
         try:
-            config: TransformerConfig = self.config(reader)
+            config = self._read(reader)
         except ClearheadError as problem:
             if where in str(problem):
                 raise
@@ -202,7 +205,7 @@ class Family:
             ClearheadError: this family's config can't say all that `config` does.
         """
         new = self._written(config)
-        lost = difference(config, self.config(self._reader(new, "written")))
+        lost = difference(config, self._read(self._reader(new, "written")))
         if lost is not None:
             raise ClearheadError(
                 f"this model can't be written as {self.model_type}, whose config has no place for all of it: {lost}"
@@ -210,13 +213,21 @@ class Family:
         if not raw:
             return new
         reader = self._reader(raw, "")
-        old = self._written(self.config(reader))
+        old = self._written(self._read(reader))
         kept = {k: v for k, v in raw.items() if k in new or k not in reader.read}
         changed = {k: v for k, v in new.items() if k not in raw or v != old[k]}
         return {**kept, **changed}
 
+    def _read(self, reader: Reader) -> TransformerConfig:
+        """The config, whose heads are fewer where some were cut off: of that, families know nothing."""
+        config: TransformerConfig = self.config(reader)
+        cut = reader.get(PRUNED) if reader.raw.get(PRUNED) else None
+        return config if cut is None else kept_heads.read(config, cut)
+
     def _written(self, config: TransformerConfig) -> dict[str, Any]:
-        return {"architectures": [self.architectures[0]], **self.to_hf(config), "model_type": self.model_type}
+        whole, cut = self.to_hf(kept_heads.restored(config)), kept_heads.written(config)
+        pruned = {PRUNED: cut} if cut else {}
+        return {"architectures": [self.architectures[0]], **whole, **pruned, "model_type": self.model_type}
 
     def _reader(self, raw: Mapping[str, Any], where: str) -> Reader:
         """A reader that knows which of the family's classes the config names."""

@@ -18,6 +18,7 @@ from clearhead.config import record
 from clearhead.errors import UsageError
 from clearhead.generation.rules import Rules
 from clearhead.ops.beam import EarlyStopping
+from clearhead.taps import Taps
 
 if TYPE_CHECKING:
     from clearhead.generation.kept import Kept
@@ -92,6 +93,9 @@ class Options(TypedDict, total=False):
     """Read the prompt in pieces of so many tokens; 512. It bounds memory and changes no number."""
     backend: str
     """The attention kernel; "auto"."""
+    taps: Taps | None
+    """Who looks inside every pass, or changes what is there (see clearhead.taps, and `look_generating` of
+    clearhead.lens)."""
 
 
 @record
@@ -167,6 +171,7 @@ class RunConfig:
     keep: bool = False
     prefill_chunk: int = 512
     backend: str = "auto"
+    taps: Taps | None = None
 
 
 def check_names(options: Mapping[str, Any]) -> None:

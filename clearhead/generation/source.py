@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from clearhead.config import FramesConfig, LearnedPositions, SinusoidalPositions, StackConfig, TransformerConfig
+from clearhead.config import FramesConfig, LearnedPositions, SinusoidalPositions, TransformerConfig
 from clearhead.errors import ClearheadError, UsageError
 from clearhead.generation.prompts import Prompt, read_texts
 
@@ -58,7 +58,7 @@ def read_source(model: Transformer, prompt: Prompt, present: Tensor | None, over
     rows, many = read_texts(model, prompt, present)
     if not all(rows):
         raise ClearheadError("the source is empty; give at least one token for the encoder to read")
-    return Source([_fit(ids, _window(encoder, model.config), overflow) for ids in rows]), many
+    return Source([_fit(ids, source_window(model.config), overflow) for ids in rows]), many
 
 
 def _read_sounds(model: Transformer, sounds: Any, n_mels: int) -> tuple[Tensor, bool]:
@@ -86,9 +86,10 @@ def _spectrogram(model: Transformer, sound: Any, n_mels: int) -> Tensor:
     return AudioProcessor.from_folder(model.origin.where)(sound)[0]
 
 
-def _window(encoder: StackConfig, config: TransformerConfig) -> int | None:
-    """How many tokens the encoder can read."""
-    places = encoder.embed.positions
+def source_window(config: TransformerConfig) -> int | None:
+    """How many tokens the encoder beside a decoder can read."""
+    assert config.encoder is not None
+    places = config.encoder.embed.positions
     if isinstance(places, LearnedPositions):
         return places.n - places.offset
     return places.n if isinstance(places, SinusoidalPositions) else config.context

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from clearhead.errors import ClearheadError
+from clearhead.lens.places import Slots, slots_of
 
 if TYPE_CHECKING:
     from clearhead.model.transformer import Transformer
@@ -23,6 +24,8 @@ class Arguments:
 
     tokens_BT: Tensor | None
     others: dict[str, Any]
+    slots: dict[str, Slots] = field(default_factory=dict)
+    """What each stack reads, by its path."""
 
     def call(self, model: Transformer, **options: Any) -> Any:
         positional = () if self.tokens_BT is None else (self.tokens_BT,)
@@ -36,7 +39,8 @@ def arguments(model: Transformer, inputs: Inputs) -> Arguments:
     the model's folder says.
 
     Raises:
-        ClearheadError: there is nothing to look at, or it is text and the model has no tokenizer.
+        ClearheadError: there is nothing to look at, it is text and the model has no tokenizer, or it is longer than
+            the model's window.
     """
     others = dict(inputs) if isinstance(inputs, Mapping) else {}
     tokens = others.pop("tokens", None) if isinstance(inputs, Mapping) else inputs
@@ -45,7 +49,8 @@ def arguments(model: Transformer, inputs: Inputs) -> Arguments:
     for name, prepare in (("pixels", _pictures), ("frames", _sounds)):
         if name in others and not isinstance(others[name], Tensor):
             others[name] = prepare(model, others[name])
-    return Arguments(None if tokens is None else _tokens(model, tokens), others)
+    call = Arguments(None if tokens is None else _tokens(model, tokens), others)
+    return replace(call, slots=slots_of(model, call))
 
 
 def _pictures(model: Transformer, pictures: Any) -> Tensor:

@@ -11,8 +11,11 @@ from torch import Tensor
 from clearhead.errors import ClearheadError
 from clearhead.lens.arguments import Inputs, arguments
 from clearhead.lens.record import PATTERNS, look
+from clearhead.lens.views.drawn import Drawn
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from clearhead.model.transformer import Transformer
 
 
@@ -45,27 +48,40 @@ def contacts(model: Transformer, inputs: Inputs) -> Tensor:
 
 
 @dataclass(frozen=True)
-class ContactMap:
+class ContactMap(Drawn):
     """The contacts of one protein, and its residues."""
 
     residues: tuple[str, ...]
     contacts_LL: Tensor
 
+    title = "Contacts"
+    note = "How likely each pair of residues is to touch, in percent."
+
+    @property
+    def values(self) -> Tensor:
+        return self.contacts_LL
+
+    @property
+    def row_labels(self) -> list[str]:
+        return [f"{residue}{place + 1}" for place, residue in enumerate(self.residues)]
+
+    column_labels = row_labels
+
     def to_json(self) -> dict[str, Any]:
         return {"residues": list(self.residues), "contacts": self.contacts_LL.tolist()}
 
-    def print(self) -> None:
+    def show(self, *, console: Console | None = None) -> None:
         """Draw it in the terminal, and list the likeliest pairs that are not neighbours in the chain."""
-        from rich.console import Console
+        from rich.console import Console as NewConsole
 
         from clearhead.lens.views.screen import theme_of
         from clearhead.lens.views.terminal import attention_map
 
-        console = Console()
+        console = console or NewConsole()
         drawn = attention_map(self.contacts_LL, self.residues, width=console.width, theme=theme_of(console), key=False)
         console.print(drawn, soft_wrap=True)
         for i, j, p in self.likeliest():
-            console.print(f"{self.residues[i]}{i + 1} - {self.residues[j]}{j + 1}  {p:.3f}", highlight=False)
+            console.print(f"{self.row_labels[i]} - {self.row_labels[j]}  {p:.3f}", highlight=False)
 
     def likeliest(self, n: int = 8, apart: int = 6) -> list[tuple[int, int, float]]:
         """The `n` likeliest pairs at least `apart` residues from each other: what folding has brought together."""

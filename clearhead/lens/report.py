@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import Tensor
 
-from clearhead.lens.views import save
+from clearhead.lens.views.drawn import SheetFigure
+from clearhead.lens.views.head_map import HOW, HeadMap, lay_out
+from clearhead.lens.views.heads import maps_page
 from clearhead.lens.views.pattern import strongest
+from clearhead.lens.views.scale import Scale
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderableType
+
+    from clearhead.lens.views.sheet import Sheet
 
 
 class Token(NamedTuple):
@@ -40,7 +44,7 @@ class Glance(NamedTuple):
 
 
 @dataclass(frozen=True)
-class AttentionReport:
+class AttentionReport(SheetFigure):
     """One pattern with its tokens. `pattern_TS` (T, T): row t is what token t looks at, and sums to one."""
 
     tokens: tuple[Token, ...]
@@ -62,8 +66,7 @@ class AttentionReport:
 
     @property
     def subtitle(self) -> tuple[str, ...]:
-        how = "A row is what one token looks at, in percent; it sums to 100."
-        return tuple(line for line in (self.why, how) if line)
+        return tuple(line for line in (self.why, HOW) if line)
 
     def to_json(self) -> dict[str, Any]:
         """Everything as plain lists and numbers, ready for `json.dumps`."""
@@ -80,12 +83,23 @@ class AttentionReport:
             "glances": [glance._asdict() for glance in self.glances],
         }
 
-    def print(self, console: Console | None = None) -> None:
-        """The map, the strongest links and the next tokens, in the terminal."""
-        from clearhead.lens.views.screen import print_report
+    def parts(self, console: Console) -> list[RenderableType]:
+        """The map, the strongest links and the next tokens."""
+        from clearhead.lens.views.screen import report_parts
 
-        print_report(self, console)
+        return report_parts(self, console)
 
-    def save(self, path: str | Path) -> Path:
-        """Write .svg, .png, .html or .json, by the file's ending; other endings are a UsageError."""
-        return save.save(self, path)
+    def sheet(self) -> Sheet:
+        tokens = [token.text for token in self.tokens]
+        return lay_out(HeadMap(self.title, self.pattern_TS, tokens, tokens), self.subtitle, self.next_tokens)
+
+    def page(self) -> str:
+        from clearhead.lens.views.glances import heading
+
+        tokens = [token.text for token in self.tokens]
+        more = {
+            "next": [[token.text, round(token.probability, 5)] for token in self.next_tokens],
+            "glances": [[glance.layer, glance.head, glance.key, glance.weight] for glance in self.glances],
+            "heading": heading(tokens),
+        }
+        return maps_page(self.title, " ".join(self.subtitle), self.pattern_TS, tokens, tokens, Scale(), **more)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import html
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -10,29 +9,30 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from clearhead.errors import ClearheadError
+from clearhead.lens.views.drawn import Drawn, Figure
+from clearhead.lens.views.head_map import HeadMap
+from clearhead.lens.views.heads import Grid, check_heads
+from clearhead.lens.views.layers import layers_of
+from clearhead.lens.views.links import Links
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-_PICTURES = 24
-"""The most heads that a notebook shows at once."""
+    from clearhead.lens.aliases import Alias
+    from clearhead.lens.places import Slots
 
 
-class Seen(Mapping[str, Tensor]):
-    """{address: tensor}, the model's `output` of the same pass, and the `tokens` of each row as readable text.
+class Values(Mapping[str, Tensor]):
+    """{address: tensor}. An alias of an address is answered too, with the axes that are usual where it comes from."""
 
-    `print(seen)` lists addresses and shapes; `seen.show(...)` draws a pattern in the terminal; a notebook draws them.
-    """
-
-    def __init__(
-        self, values: Mapping[str, Tensor], letters: Mapping[str, str], output: Any, tokens: Sequence[Sequence[str]]
-    ) -> None:
+    def __init__(self, values: Mapping[str, Tensor], aliases: Mapping[str, Alias] | None = None) -> None:
         self._values = dict(values)
-        self._letters = dict(letters)
-        self.output = output
-        self.tokens = [list(row) for row in tokens]
+        self._aliases = aliases or {}
 
     def __getitem__(self, address: str) -> Tensor:
+        alias = self._aliases.get(address)
+        if alias is not None and not alias.differs and alias.address in self._values:
+            return alias.turned(self._values[alias.address])
         try:
             return self._values[address]
         except KeyError:
@@ -43,6 +43,43 @@ class Seen(Mapping[str, Tensor]):
 
     def __len__(self) -> int:
         return len(self._values)
+
+
+class Seen(Values, Drawn):
+    """{address: tensor}, the model's `output` of the same pass, and the `tokens` of each row as readable text.
+
+    `sources` are the tokens of what an encoder beside the decoder read, `gradients` {address: tensor} where they were
+    asked for. `print(seen)` lists addresses and shapes. `seen.map(...)` is the pattern of one head, `seen.grid()` those
+    of all, `seen.links()` lines between tokens: each has `.show()`, `.save(path)` and a form for notebooks.
+    """
+
+    def __init__(
+        self,
+        values: Mapping[str, Tensor],
+        letters: Mapping[str, str],
+        output: Any,
+        tokens: Sequence[Sequence[str]],
+        *,
+        sources: Sequence[Sequence[str]] = (),
+        gradients: Mapping[str, Tensor] | None = None,
+        aliases: Mapping[str, Alias] | None = None,
+        slots: Mapping[str, Slots] | None = None,
+    ) -> None:
+        super().__init__(values, aliases)
+        self._letters = dict(letters)
+        self._slots = dict(slots or {})
+        self.output = output
+        self.tokens = [list(row) for row in tokens]
+        self.sources = [list(row) for row in sources]
+        self.gradients = Values(gradients or {}, aliases)
+
+    def letters(self, address: str) -> str:
+        """The axes of a value, in the library's letters: "B H T S"."""
+        return self._letters.get(address, "")
+
+    def slots(self, stack: str) -> Slots | None:
+        """What the stack of this path read ("" is the model itself): how many slots, and which hold a token."""
+        return self._slots.get(stack)
 
     def __str__(self) -> str:
         """A line an address: shape in the library's letters, in numbers, and the dtype."""
@@ -58,25 +95,48 @@ class Seen(Mapping[str, Tensor]):
     def show(
         self, address: str | None = None, head: int | None = None, *, row: int = 0, console: Console | None = None
     ) -> None:
-        """Draw a pattern in the terminal: the first one if no address is given; the mean over heads if no head is."""
-        from rich.console import Console as NewConsole
-        from rich.text import Text
+        """Draw one pattern in the terminal, as `map` chooses it."""
+        self.map(address, head, row=row).show(console=console)
 
-        from clearhead.lens.views.screen import theme_of
-        from clearhead.lens.views.terminal import attention_map
+    def figure(self) -> Figure:
+        return self.grid()
 
-        address = address or next((name for name in self if name.endswith(".pattern")), None)
-        if address is None:
-            raise ClearheadError('no pattern was looked at; look at "layers.*.mixer.pattern" to have one drawn')
-        pattern_HTS = self.pattern(address, row)
-        if head is not None and not 0 <= head < len(pattern_HTS):
-            raise ClearheadError(f"{address} has heads 0 to {len(pattern_HTS) - 1}, not {head}")
-        pattern_TS = pattern_HTS.mean(0) if head is None else pattern_HTS[head]
-        console = console or NewConsole()
-        console.print(Text(f"{address}, {'mean over heads' if head is None else f'head {head}'}", style="bold"))
-        console.print(
-            attention_map(pattern_TS, self.labels(row), width=console.width, theme=theme_of(console)), soft_wrap=True
-        )
+    def map(self, address: str | None = None, head: int | None = None, *, row: int = 0) -> HeadMap:
+        """One pattern: the first one if no address is given; the mean over heads if no head is.
+
+        Raises:
+            ClearheadError: there is no such pattern or head.
+        """
+        layer = layers_of(self, () if address is None else (address,), row)[0]
+        if head is not None:
+            check_heads(layer, [head])
+        pattern_TS = layer.pattern_HTS.mean(0) if head is None else layer.pattern_HTS[head]
+        title = f"{layer.name}, {'mean over heads' if head is None else f'head {head}'}"
+        return HeadMap(title, pattern_TS, layer.queries, layer.keys)
+
+    def grid(self, *addresses: str, row: int = 0) -> Grid:
+        """Every head of every pattern that was looked at, or of those that `addresses` name, as small maps.
+
+        Raises:
+            ClearheadError: there is no such pattern.
+        """
+        return Grid("Every head", layers_of(self, addresses, row))
+
+    def links(
+        self, address: str | None = None, heads: Sequence[int] = (), *, first: bool = True, row: int = 0
+    ) -> Links:
+        """Lines between two rows of tokens. address: the layer shown first, the first one if not given; a page has
+        them all to choose from. heads: those of its heads that are shown; all if none is given. first: with links to
+        the first token, where heads rest.
+
+        Raises:
+            ClearheadError: there is no such pattern or head.
+        """
+        layers = layers_of(self, (), row)
+        shown = layers[0] if address is None else layers_of(self, (address,), row)[0]
+        check_heads(shown, heads)
+        chosen = [layer.name for layer in layers].index(shown.name)
+        return Links("Links between tokens", layers, chosen, tuple(heads), first)
 
     def pattern(self, address: str, row: int = 0) -> Tensor:
         """The heads' patterns of one row of the batch: (H, T, S), float32 on the CPU, rows summing to one."""
@@ -99,35 +159,13 @@ class Seen(Mapping[str, Tensor]):
             for name, value in self.items()
         ]
 
-    def _repr_html_(self) -> str:
-        """For notebooks: the first row's patterns as small maps, and the table."""
-        heads = [
-            (name, head)
-            for name, value in self.items()
-            if name.endswith(".pattern") and self.tokens
-            for head in range(value.shape[1])
-        ]
-        pictures = "".join(self._figure(name, head) for name, head in heads[:_PICTURES])
-        more = f"<p>{len(heads) - _PICTURES} more heads are not drawn</p>" if len(heads) > _PICTURES else ""
-        text = html.escape(" ".join(self.labels())) if self.tokens else ""
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        """For notebooks: the grid of the first row's patterns, or the table of what was looked at."""
+        if any(name.endswith(".pattern") for name in self):
+            return super()._repr_mimebundle_(include, exclude)
         lines = ["".join(f"<td>{html.escape(cell)}</td>" for cell in line) for line in self._table()]
         table = f"<table>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
-        return (
-            f'<p style="font-size:12px">{text}</p>'
-            f'<div style="display:flex;flex-wrap:wrap;gap:10px">{pictures}</div>{more}'
-            f"<details{'' if pictures else ' open'}><summary>{len(self)} values</summary>{table}</details>"
-        )
-
-    def _figure(self, address: str, head: int) -> str:
-        from clearhead.lens.views.thumbnail import thumbnail
-
-        image = base64.b64encode(thumbnail(self.pattern(address)[head])).decode("ascii")
-        label = html.escape(f"{address.removesuffix('.pattern')} \N{MIDDLE DOT} {head}")
-        return (
-            f'<figure style="margin:0"><img alt="{label}" src="data:image/png;base64,{image}"'
-            ' style="width:132px;height:132px;image-rendering:pixelated">'
-            f'<figcaption style="font-size:11px">{label}</figcaption></figure>'
-        )
+        return {"text/plain": str(self), "text/html": table}
 
 
 def _aligned(rows: list[tuple[str, str, str, str]]) -> Iterator[list[str]]:

@@ -58,8 +58,9 @@ class RelativeTable(nn.Module):
 def _relative_table(config: StackConfig) -> RelativeTable | None:
     """The one table of a stack whose layers look at distances."""
     tables = {
-        (op.n_heads, op.positions, op.mask.kind == "full")
-        for op in (block.mixer.op for block in config.blocks)
+        # Each layer reads its own heads' columns of it, where some were cut off.
+        (op.n_heads if kept is None else kept.of, op.positions, op.mask.kind == "full")
+        for op, kept in ((block.mixer.op, block.mixer.kept) for block in config.blocks)
         if isinstance(op, AttentionConfig) and isinstance(op.positions, RelativeBiasConfig)
     }
     if len(tables) > 1:

@@ -13,7 +13,7 @@ from clearhead.config import LatentAttentionConfig, YarnScaling
 from clearhead.errors import ClearheadError
 from clearhead.forward import Pass
 from clearhead.layer_state import LatentState, LayerState
-from clearhead.nn.attend import Scoring, attend_fast, attend_in_steps, attend_seen
+from clearhead.nn.attend import Scoring, attend_fast, attend_seen, show_steps
 from clearhead.nn.attention import mask_from
 from clearhead.nn.linear import Linear
 from clearhead.nn.norm import Norm
@@ -81,8 +81,8 @@ class LatentAttention(nn.Module):
         if new_k_BHTK is None and "edit" not in modes.values() and self._absorbing_is_less(q_BHTK, kept_B1SE):
             z_BHTV = self._absorbed(q_BHTK, kept_B1SE, mask, p)
             if "read" in modes.values():
-                k_BHSK, v_BHSV = self._tapped(*self._keys_and_values(kept_B1SE), p)
-                attend_in_steps(q_BHTK, k_BHSK, v_BHSV, mask, self._scoring(), self.path, p)
+                k_BHSK, _ = self._tapped(*self._keys_and_values(kept_B1SE), p)
+                show_steps(q_BHTK, k_BHSK, mask, self._scoring(), self.path, p)
         else:
             k_BHSK, v_BHSV = self._keys_and_values(kept_B1SE)
             k_BHSK, v_BHSV = self._tapped(k_BHSK if new_k_BHTK is None else turned(new_k_BHTK), v_BHSV, p)

@@ -108,8 +108,9 @@ class Mamba(nn.Module):
             h_BFN = x_BTF.new_zeros(x_BTF.shape[0], *A_FN.shape)
         mode = "none" if p.taps is None else p.taps.mode(self.path, "state")
         if mode != "none":
-            h_BTFN = p.tap(self.path, "state", selective_states(x_BTF, dt_BTF, A_FN, B_BTN, h_BFN, reading.start_BT))
-        if mode == "edit":
+            states = selective_states(x_BTF, dt_BTF, A_FN, B_BTN, h_BFN, reading.start_BT)
+            h_BTFN = p.tap(self.path, "state", states)
+        if mode == "edit" and not taps.as_it_was(states, h_BTFN):
             return read_states(h_BTFN, C_BTN), h_BTFN[:, -1].clone()
         if x_BTF.shape[1] == 1 and reading.start_BT is None:
             y_BF, h_BFN = selective_step(x_BTF[:, 0], dt_BTF[:, 0], A_FN, B_BTN[:, 0], C_BTN[:, 0], h_BFN)

@@ -113,8 +113,9 @@ class Mamba2(nn.Module):
             h_BHKN = x_BTHK.new_zeros(x_BTHK.shape[0], *x_BTHK.shape[2:], self.config.d_state)
         mode = "none" if p.taps is None else p.taps.mode(self.path, "state")
         if mode != "none":
-            h_BTHKN = p.tap(self.path, "state", head_states(x_BTHK, dt_BTH, A_H, B_BTGN, h_BHKN, reading.start_BT))
-        if mode == "edit":
+            states = head_states(x_BTHK, dt_BTH, A_H, B_BTGN, h_BHKN, reading.start_BT)
+            h_BTHKN = p.tap(self.path, "state", states)
+        if mode == "edit" and not taps.as_it_was(states, h_BTHKN):
             return read_head_states(h_BTHKN, C_BTGN), h_BTHKN[:, -1].clone()
         if x_BTHK.shape[1] == 1 and reading.start_BT is None:
             y_BHK, h_BHKN = head_step(x_BTHK[:, 0], dt_BTH[:, 0], A_H, B_BTGN[:, 0], C_BTGN[:, 0], h_BHKN)

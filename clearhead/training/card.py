@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from clearhead.costs.curves import Curve, draw
 from clearhead.training.config import DataConfig, TrainConfig
-from clearhead.training.curves import Curve, draw
 
 STYLE = """<style>
 text { font: 12px sans-serif; fill: #777 } .end { font-weight: 600 } .grid { stroke: #8883 }

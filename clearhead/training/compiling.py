@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+import torch._functorch.config as functions
 from torch import Tensor, nn
 
 from clearhead.errors import ClearheadError
@@ -21,6 +22,11 @@ from clearhead.nn.experts import Experts
 
 Run = Callable[[Tensor, Pass], Tensor]
 """What a block or a sub-layer does: from the stream, and the pass, to the stream or a correction."""
+
+KEPT = 0.8
+"""How much of what the backward pass reads is kept, and not worked out again. In bfloat16, on 6 layers of 384 and 16
+rows of 256: all of it is 349 MB and takes 1.23 s a step, 0.8 is 215 MB and takes 1.12 s, 0.6 is 195 MB and 1.31 s.
+"""
 
 
 def compiled_parts(model: nn.Module, backend: Any = "inductor") -> dict[nn.Module, Run]:
@@ -55,7 +61,8 @@ def _compiled(part: nn.Module, backend: Any) -> Run:
             return plain(x_BTD, p)
         p = p.alone()
         p.taps = None
-        return fast(x_BTD, p)
+        with functions.patch(activation_memory_budget=KEPT):
+            return fast(x_BTD, p)
 
     return run
 

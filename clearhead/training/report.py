@@ -15,10 +15,10 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from clearhead.costs.curves import Curve, draw
 from clearhead.errors import ClearheadError
 from clearhead.lens.views.webpage import variables
 from clearhead.training.config import TrainConfig
-from clearhead.training.curves import Curve, draw
 from clearhead.training.data.documents import hash_of
 from clearhead.training.data.shards import write_atomically
 from clearhead.training.settings import leaves, plain, shown

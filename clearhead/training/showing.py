@@ -17,7 +17,7 @@ from PIL import Image
 from clearhead.errors import ClearheadError
 from clearhead.generation import generate
 from clearhead.lens import attention_report, look
-from clearhead.lens.views import png, sheet, svg
+from clearhead.lens.views import png, svg
 from clearhead.lens.views.thumbnail import thumbnail
 from clearhead.ops.losses import IGNORE
 from clearhead.taps import catalogue
@@ -189,7 +189,7 @@ def _map(model: Transformer, batch: Batch) -> tuple[bytes, bytes]:
     own = [name for name in known if name.startswith("layers.") and name.endswith("mixer.pattern")]
     if own and not crossed and "tokens_BT" in batch.inputs:
         ids = _first_document(batch)[:DRAWN]
-        drawn = sheet.lay_out(attention_report(model, ids))
+        drawn = attention_report(model, ids).sheet()
         return png.draw(drawn), svg.draw(drawn).encode()
     if not (crossed or own):
         return b"", b""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from clearhead.costs.flops import count_flops
+from clearhead.costs.counter import count_flops
 from clearhead.costs.machine import matmul_peak
 from clearhead.training import checkpoint
 from clearhead.training.data.batches import split

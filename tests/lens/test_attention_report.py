@@ -81,7 +81,7 @@ def test_short_texts(model, text):
         return
     report = attention_report(model, text)
     assert report.pattern_TS.shape == (len(text) + 1, len(text) + 1)
-    report.print()
+    report.show()
 
 
 @pytest.mark.parametrize(

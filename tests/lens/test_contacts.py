@@ -71,4 +71,6 @@ def test_look_draws_the_map(tmp_path, pair, capsys):
     said = json.loads(capsys.readouterr().out)
     assert "".join(said["residues"]) == "MKTAYIAKQRQISFVK"
     assert torch.tensor(said["contacts"]).shape == (16, 16)
+    assert main([*call, "--save", str(tmp_path / "contacts.svg")]) == 0
+    assert "M1, K2: " in (tmp_path / "contacts.svg").read_text()
     assert main([*call, "--layer", "1"]) == 2

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 import clearhead
 from clearhead.errors import ClearheadError
-from clearhead.lens import look
+from clearhead.lens import edit, look
 from clearhead.taps import catalogue
 from tests import tiny
 from tests.oracles import TOLERANCE, error
@@ -93,6 +95,135 @@ def test_gradients_flow_back_to_what_was_seen(model):
     (gradient,) = torch.autograd.grad(seen.output.square().mean(), seen["layers.0.resid_post"])
     assert gradient.abs().max() > 0
     assert not look(model, TOKENS, "layers.0.resid_post")["layers.0.resid_post"].requires_grad
+
+
+# ---- gradients
+
+
+def margin(logits_BTV: torch.Tensor) -> torch.Tensor:
+    return logits_BTV[0, -1, 3] - logits_BTV[0, -1, 7]
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_gradients_are_what_a_small_change_does(model, frozen):
+    """Central differences in float64, at every place; through patterns and scores too, which no fused kernel gives."""
+    model = model.double().requires_grad_(not frozen)
+    everything = list(catalogue(model))
+    seen = look(model, TOKENS, *everything, gradient_of=margin)
+    assert list(seen.gradients) == everything
+    assert not any(value.requires_grad for value in (*seen.values(), *seen.gradients.values(), seen.output))
+    assert all(parameter.grad is None for parameter in model.parameters())
+    for address in everything:
+        step = 1e-5 * torch.randn_like(seen[address])
+        up = margin(edit(model, TOKENS, {address: lambda value, step=step: value + step}))
+        down = margin(edit(model, TOKENS, {address: lambda value, step=step: value - step}))
+        expected = float((seen.gradients[address] * step).sum())
+        assert float(up - down) / 2 == pytest.approx(expected, rel=1e-4, abs=1e-12), address
+
+
+def test_what_the_metric_does_not_depend_on_has_a_gradient_of_zero(model):
+    first = look(model, TOKENS, "layers.*.resid_post", gradient_of=lambda logits: logits[:, 0].square().sum())
+    assert not first.gradients["layers.0.resid_post"][:, 1:].any()
+    assert first.gradients["layers.0.resid_post"][:, 0].all()
+    other = look(model, TOKENS, "layers.1.mixer.q", gradient_of=lambda logits: logits[0].sum())
+    assert not other.gradients["layers.1.mixer.q"][1].any()
+
+
+@pytest.mark.parametrize(
+    ("metric", "words"),
+    [
+        (lambda logits: logits, r"shape \(2, 9, 60\)"),
+        (lambda logits: 3.0, "float"),
+        (lambda logits: logits.detach().sum(), "does not depend"),
+    ],
+)
+def test_a_metric_that_is_not_one_number_of_the_output_is_refused(model, metric, words):
+    with pytest.raises(ClearheadError, match=words):
+        look(model, TOKENS, "embed", gradient_of=metric)
+
+
+# ---- what is kept
+
+
+def test_only_chosen_positions_are_kept(model):
+    everything = list(catalogue(model))
+    whole = look(model, TOKENS, *everything, gradient_of=margin)
+    some = look(model, TOKENS, *everything, positions=[-1, 2], gradient_of=margin)
+    for address in everything:
+        letters = catalogue(model)[address].split()
+        axis = letters.index("T") if "T" in letters else letters.index("S")
+        chosen = torch.tensor([8, 2])
+        assert torch.equal(some[address], whole[address].index_select(axis, chosen)), address
+        assert torch.equal(some.gradients[address], whole.gradients[address].index_select(axis, chosen)), address
+    assert some[everything[0]].untyped_storage().nbytes() == some[everything[0]].nbytes
+
+
+@pytest.mark.parametrize("position", [9, -10])
+def test_a_position_that_is_not_there_is_refused_before_the_run(model, monkeypatch, position):
+    monkeypatch.setattr(model, "forward", lambda *_, **__: pytest.fail("the model ran"))
+    with pytest.raises(ClearheadError, match=f"positions 0 to 8 in this text, not {position}"):
+        look(model, TOKENS, positions=[0, position])
+
+
+def test_values_are_moved_as_they_are_recorded(model):
+    """ "meta" stands for another device: it has shapes and no numbers."""
+    seen = look(model, TOKENS, *catalogue(model), device="meta")
+    assert {value.device.type for value in seen.values()} == {"meta"}
+    assert seen.output.device.type == "cpu"
+
+
+def test_what_a_state_holds_is_copied(model):
+    """Later steps write to its memory."""
+    state = model.new_state(capacity=20)
+    names = ["layers.0.mixer.k", "layers.0.mixer.v"]
+    first = look(model, {"tokens": TOKENS[:, :4], "state": state}, *names)
+    kept = {name: value.clone() for name, value in first.items()}
+    state.truncate(2)
+    later = look(model, {"tokens": TOKENS[:, 5:], "state": state}, *names, positions=[-1, 2])
+    assert all(torch.equal(first[name], kept[name]) for name in names)
+    # Positions are those of the whole text: slot 2 is the first that was read now.
+    everything = look(model, torch.cat([TOKENS[:, :2], TOKENS[:, 5:]], dim=1), *names, positions=[5, 2])
+    assert all(error(later[name], everything[name]) <= TOLERANCE[torch.float32] for name in names)
+
+
+def test_what_an_edit_writes_into_is_its_own(model):
+    """The end of a layer and the beginning of the next are one tensor: what was recorded before stays."""
+
+    def spoil(value: torch.Tensor) -> torch.Tensor:
+        return value.zero_()
+
+    plain = look(model, TOKENS, "layers.0.resid_post")
+    seen = look(model, TOKENS, "layers.0.resid_post", "layers.1.resid_pre", edits={"layers.1.resid_pre": spoil})
+    assert torch.equal(seen["layers.0.resid_post"], plain["layers.0.resid_post"])
+    assert not seen["layers.1.resid_pre"].any()
+
+
+def test_a_text_longer_than_the_model_is_refused_before_the_run(model, monkeypatch):
+    monkeypatch.setattr(model, "forward", lambda *_, **__: pytest.fail("the model ran"))
+    model.config = replace(model.config, context=8)
+    with pytest.raises(ClearheadError, match="the text is 9 tokens and this model's window 8"):
+        look(model, TOKENS)
+    with pytest.raises(ClearheadError, match="the text is 9 tokens and this model's window 8"):
+        edit(model, TOKENS, {"embed": torch.zeros_like})
+
+
+def test_a_text_that_padding_makes_long_is_not(model):
+    model.config = replace(model.config, context=8)
+    present = torch.arange(9) > torch.tensor([[0], [3]])
+    assert look(model, {"tokens": TOKENS, "present": present}, "embed")["embed"].shape == (2, 9, 32)
+
+
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        ("layers.2.mixer.pattern", "its layers are 0 to 1"),
+        ("layers.0.mixer.delta", "no part of it has delta"),
+        ("layers.0.ffn.posst", r"the nearest are layers\.0\.ffn\.post"),
+    ],
+)
+def test_an_unknown_address_says_what_is_wrong_with_it(model, address, words):
+    with pytest.raises(ClearheadError, match=words):
+        look(model, TOKENS, address)
 
 
 def test_seen_lists_itself_and_knows_what_it_has_not(model):

@@ -116,8 +116,8 @@ def test_what_is_cut_away_is_added_up():
 def test_colour_is_painted_only_where_there_is_some(report, monkeypatch):
     monkeypatch.delenv("COLORFGBG", raising=False)
     coloured, plain = screen(colour=True), screen()
-    report.print(coloured)
-    report.print(plain)
+    report.show(console=coloured)
+    report.show(console=plain)
     assert "\x1b[" in coloured.file.getvalue()
     assert "\x1b" not in plain.file.getvalue()
     assert theme_of(coloured) == "dark"
@@ -127,7 +127,7 @@ def test_colour_is_painted_only_where_there_is_some(report, monkeypatch):
 
 def test_a_report_says_everything(report):
     console = screen()
-    report.print(console)
+    report.show(console=console)
     text = console.file.getvalue()
     for words in ("Layer 5, head 0", "because it was asked for", "Strongest links", "What comes next", "31.0 %"):
         assert words in text
@@ -163,7 +163,7 @@ def test_seen_draws_the_same_map(model):
     console = screen()
     seen.show("layers.1.mixer.pattern", head=2, console=console)
     shown = console.file.getvalue()
-    assert shown.splitlines()[0] == "layers.1.mixer.pattern, head 2"
+    assert shown.splitlines()[0] == "layers.1.mixer, head 2"
     last = shown.splitlines()[5]
     percents = [int(number) for number in last.replace(" · ", " 0 ").replace(seen.tokens[0][-1], "").split()[1:]]
     assert percents == [round(100 * weight) for weight in seen["layers.1.mixer.pattern"][0, 2, -1].tolist()]

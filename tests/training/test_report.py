@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import xml.etree.ElementTree as ElementTree
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ from typing import Any
 import pytest
 
 from clearhead.errors import ClearheadError
-from clearhead.training.curves import Curve, draw, ticks
 from clearhead.training.report import Told, command_of, page, write_reports
 from clearhead.training.settings import leaves
 from tests.training.samples import tiny
@@ -81,26 +79,6 @@ def test_both_files_say_how_it_was_made(tmp_path: Path) -> None:
     assert said["data_hash"] in (tmp_path / "report.html").read_text()
     with pytest.raises(ClearheadError, match="can't be written"):
         write_reports(tmp_path / "nowhere" / "at all", told())
-
-
-def test_a_curve_is_where_its_numbers_are() -> None:
-    """Highest first, and the end is the last value."""
-    drawn = draw([Curve("a", [(0, 10.0), (50, 0.0), (100, 5.0), (110, float("nan"))])], "{:.1f}".format)
-    tree = ElementTree.fromstring(drawn)
-    (line,) = (one for one in tree if one.tag == "polyline")
-    (ax, ay), (bx, by), (cx, cy) = (map(float, pair.split(",")) for pair in line.attrib["points"].split())
-    assert ax < bx < cx and (cx - ax) == pytest.approx(2 * (bx - ax))
-    assert ay < cy < by and (by - cy) == pytest.approx(by - (ay + by) / 2)
-    assert [one.text for one in tree if one.attrib.get("class") == "end dot0"] == ["5.0"]
-    assert draw([Curve("a", [])], str) == ""
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "expected"),
-    [(0, 10, [0, 5, 10]), (0, 0.006, [0, 0.002, 0.004, 0.006]), (3.1, 3.1, [3.1]), (4.2, 6.9, [4, 5, 6, 7])],
-)
-def test_ticks_are_round(low: float, high: float, expected: list[float]) -> None:
-    assert ticks(low, high) == pytest.approx(expected)
 
 
 def test_the_command_is_what_is_typed() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence
+from itertools import groupby
 
 from rich.cells import cell_len, set_cell_size
 
@@ -34,6 +35,24 @@ def visible(piece: str) -> str:
 
 def _escape(char: str) -> str:
     return {"\n": NEWLINE}.get(char, char.encode("unicode_escape", "surrogatepass").decode("ascii"))
+
+
+def isolated(text: str) -> str:
+    """Text to stand within a line of another: what is written from right to left keeps its direction to itself."""
+    return f"\N{FIRST STRONG ISOLATE}{text}\N{POP DIRECTIONAL ISOLATE}" if any(map(_from_right, text)) else text
+
+
+def leftward(text: str) -> str:
+    """The text with its runs of right-to-left letters turned round, for a pen that only writes from the left."""
+    runs: list[str] = []
+    for right, run in groupby(text, _from_right):
+        letters = "".join(run)
+        runs.append(letters[::-1] if right else letters)
+    return "".join(runs)
+
+
+def _from_right(char: str) -> bool:
+    return unicodedata.bidirectional(char) in ("R", "AL")
 
 
 def bare(label: str) -> str:

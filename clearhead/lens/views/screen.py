@@ -24,9 +24,8 @@ def theme_of(console: Console) -> Theme | None:
     return "light" if ground in ("7", "15") else "dark"
 
 
-def print_report(report: AttentionReport, console: Console | None = None) -> None:
-    """Print all of `report`, as wide as the console."""
-    console = console or Console()
+def report_parts(report: AttentionReport, console: Console) -> list[RenderableType]:
+    """All of `report` from top to bottom, as wide as the console."""
     theme = theme_of(console)
     labels = [token.text for token in report.tokens]
     parts: list[RenderableType] = [
@@ -46,8 +45,7 @@ def print_report(report: AttentionReport, console: Console | None = None) -> Non
         names = [token.text for token in report.next_tokens]
         shares = [token.probability for token in report.next_tokens]
         parts += [_heading("What comes next"), bars(names, shares, width=console.width, theme=theme)]
-    for part in parts:
-        console.print(part, soft_wrap=not isinstance(part, Text))
+    return parts
 
 
 def _heading(text: str) -> Text:

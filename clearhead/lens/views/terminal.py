@@ -11,7 +11,7 @@ from rich.style import Style
 from rich.text import Text
 from torch import Tensor
 
-from clearhead.lens.views.labels import names, shorten
+from clearhead.lens.views.labels import isolated, names, shorten
 from clearhead.lens.views.palette import BAR, LEVELS, Theme, colour, ink, level
 from clearhead.lens.views.pattern import is_triangle, last, strongest
 
@@ -19,7 +19,7 @@ DIM = Style(dim=True)
 BOLD = Style(bold=True)
 STRONG = 0.2
 """From here on a link is worth bold type."""
-_BLOCKS = " ░▒▓█"
+BLOCKS = " ░▒▓█"
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 _LABEL = 18
 """Columns a token may take beside the map."""
@@ -35,7 +35,7 @@ def cell(weight: float, columns: int, theme: Theme | None) -> tuple[str, Style]:
         return text, Style(color=Color.from_rgb(*ink(ground)), bgcolor=Color.from_rgb(*ground))
     if columns >= 3:
         return (text if percent != "0" else "\N{MIDDLE DOT}".rjust(3).ljust(columns)), Style.null()
-    return _BLOCKS[round(level(weight) / LEVELS * (len(_BLOCKS) - 1))] * columns, Style.null()
+    return BLOCKS[round(level(weight) / LEVELS * (len(BLOCKS) - 1))] * columns, Style.null()
 
 
 def attention_map(
@@ -128,17 +128,24 @@ def legend(theme: Theme | None, columns: int, *, triangle: bool) -> Text:
     return line.append(f"A row is what one token looks at, {order}, in percent.", DIM)
 
 
-def links(pattern_TS: Tensor, labels: Sequence[str], *, most: int = 3, rows: int = 40) -> Group:
-    """The strongest links as a list, a line a token ("are ← keys 0.41, The 0.22"), the last `rows` of them."""
+def links(
+    pattern_TS: Tensor, labels: Sequence[str], *, keys: Sequence[str] | None = None, most: int = 3, rows: int = 40
+) -> Group:
+    """The strongest links as a list, a line a token ("are ← keys 0.41, The 0.22"), the last `rows` of them.
+
+    keys: the tokens looked at, where they are not the same text.
+    """
     shown = range(max(0, len(labels) - rows), len(labels))
     words = names(labels, _LABEL)
+    mirror = keys is None or list(keys) == list(labels)
+    looked_at = words if mirror or keys is None else names(keys, _LABEL)
     wide = max(cell_len(words[query]) for query in shown)
     lines = []
     for query in shown:
-        line = Text(" " * (wide - cell_len(words[query]))).append(words[query]).append(" ← ", DIM)
+        line = Text(" " * (wide - cell_len(words[query]))).append(isolated(words[query])).append(" ← ", DIM)
         found = strongest(pattern_TS, query, most)
         for place, link in enumerate(found):
-            name = "itself" if link.key == query else words[link.key]
+            name = "itself" if mirror and link.key == query else isolated(looked_at[link.key])
             line.append(", " if place else "", DIM)
             line.append(name, BOLD if link.weight >= STRONG else "").append(f" {link.weight:.2f}", DIM)
         lines.append(line if found else line.append("nothing", DIM))

@@ -1,54 +1,56 @@
-"""A report as one HTML file: everything in it, nothing fetched, and a pointer over anything reads its numbers."""
+"""One HTML file: everything in it, nothing fetched. pages/frame.html is around them all; the rest is a file a kind."""
 
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Mapping
 from html import escape
 from importlib.resources import files
-from typing import TYPE_CHECKING
+from typing import Any
 
-from clearhead.lens.views.glances import heading
-from clearhead.lens.views.labels import names
-from clearhead.lens.views.palette import BAR, LEVELS, PAPER, Theme, colour, hexadecimal, ink
-from clearhead.lens.views.pattern import is_triangle
-
-if TYPE_CHECKING:
-    from clearhead.lens.report import AttentionReport
-
-_THEMES: tuple[Theme, Theme] = ("light", "dark")
+from clearhead.lens.views.palette import BAR, HEADS, LEVELS, PAPER, THEMES, Theme, hexadecimal, tones
 
 
-def draw(report: AttentionReport) -> str:
-    """A whole page, made from page.html beside this file."""
-    triangle = is_triangle(report.pattern_TS)
-    rows = report.pattern_TS.tolist()
-    tokens = [token.text for token in report.tokens]
-    data = {
-        "tokens": tokens,
-        "names": names(tokens),
-        "heading": heading(tokens),
-        "rows": [
-            [round(weight, 4) for weight in (row[: query + 1] if triangle else row)] for query, row in enumerate(rows)
-        ],
-        "triangle": triangle,
-        "next": [[token.text, round(token.probability, 5)] for token in report.next_tokens],
-        "glances": [[glance.layer, glance.head, glance.key, round(glance.weight, 4)] for glance in report.glances],
-        "levels": LEVELS,
-        "ramp": {theme: [hexadecimal(colour(step, theme)) for step in range(LEVELS + 1)] for theme in _THEMES},
-        "ink": {theme: [hexadecimal(ink(colour(step, theme))) for step in range(LEVELS + 1)] for theme in _THEMES},
-    }
-    page = files("clearhead.lens.views").joinpath("page.html").read_text(encoding="utf-8")
+def page(
+    kind: str, title: str, note: str, data: Mapping[str, Any], packs: Mapping[str, str] | None = None, above: str = ""
+) -> str:
+    """The page of pages/`kind`.html. data: what its script finds as `D`; packs: {name: what `pack.packed` gave}; above:
+    markup that comes first.
+    """
     parts = {
-        "@TITLE@": escape(report.title),
-        "@WHY@": escape(report.why),
+        "@TITLE@": escape(title),
+        "@NOTE@": escape(note),
+        "@ABOVE@": above,
         "@LIGHT@": variables("light"),
         "@DARK@": variables("dark"),
+        "@PACKS@": "".join(
+            f'<script type="text/plain" id="{escape(name)}">{text}</script>\n' for name, text in (packs or {}).items()
+        ),
         # "<" is spelled out, so that no token can close the script.
-        "@DATA@": json.dumps(data, ensure_ascii=True, separators=(",", ":")).replace("<", "\\u003c"),
+        "@DATA@": json.dumps({**data, "colours": _colours()}, ensure_ascii=True, separators=(",", ":")).replace(
+            "<", "\\u003c"
+        ),
     }
-    for mark, text in parts.items():
-        page = page.replace(mark, text)
-    return page
+    text = _template("frame").replace("@BODY@", _template(kind))
+    # In one go, so that what stands in a token is never taken for a mark.
+    return re.sub("|".join(parts), lambda mark: parts[mark.group()], text)
+
+
+def _template(name: str) -> str:
+    return files("clearhead.lens.views").joinpath("pages", f"{name}.html").read_text(encoding="utf-8")
+
+
+def _colours() -> dict[str, dict[str, list[str]]]:
+    """By theme: "c" for weights, "d" for numbers with a sign (see `palette.tones`), "heads" for lines."""
+    return {
+        theme: {
+            "c": [hexadecimal(tones(theme)[f"c{step}"]) for step in range(LEVELS + 1)],
+            "d": [hexadecimal(tones(theme)[f"d{step}"]) for step in range(LEVELS + 1)],
+            "heads": [hexadecimal(shade) for shade in HEADS[theme]],
+        }
+        for theme in THEMES
+    }
 
 
 def variables(theme: Theme) -> str:

@@ -22,7 +22,7 @@ INSTALLED = ("site-packages/*", "dist-packages/*")
 
 
 def gpt_stdlib() -> TrainConfig:
-    """2.6 million parameters, 900 steps of 2,048 tokens: in ten minutes, a larger model reads too little to be worth
+    """2.6 million parameters, 1,000 steps of 2,048 tokens: in ten minutes, a larger model reads too little to be worth
     its size.
     """
     folder = Path(sysconfig.get_path("stdlib"))
@@ -36,7 +36,7 @@ def gpt_stdlib() -> TrainConfig:
         batch=BatchConfig(rows=4, length=512, pack="plain"),
         optim=OptimConfig(name="muon", lr=6e-3, weight_decay=0.1, clip=1.0),
         schedule=ScheduleConfig(kind="linear", warmup=20, floor=0.02),
-        run=RunConfig(steps=900),
+        run=RunConfig(steps=1000),
         every=EveryConfig(log=10, evaluate=200, save=100),
     )
 

@@ -53,11 +53,14 @@ def share_matrices(model: nn.Module, mesh: DeviceMesh) -> None:
 
 
 def attention_plan(part: Attention, n: int, path: str) -> Plan:
-    """Each process has some of the heads, with all that belongs to them. One norm over all heads, and slopes that are
-    counted over all of them (ALiBi), need the heads together: such a part has no plan.
+    """Each process has some of the heads, with all that belongs to them. One norm over all heads, slopes that are
+    counted over all of them (ALiBi), and a table with columns for heads that were cut off need the heads together:
+    such a part has no plan.
     """
     c = part.config
     if isinstance(c.positions, AlibiConfig) or (c.qk_norm is not None and c.qk_norm.over == "all_heads"):
+        return {}
+    if part.kept is not None and isinstance(c.positions, RelativeBiasConfig):
         return {}
     for count, what in ((c.n_heads, "heads"), (c.n_kv_heads, "key-value heads")):
         if count % n:

@@ -1,0 +1,106 @@
+"""The logit lens: what a model would say if it stopped after each layer (nostalgebraist 2020)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from clearhead.errors import ClearheadError
+from clearhead.lens.arguments import Inputs, arguments
+from clearhead.lens.record import look
+from clearhead.lens.table import Table, plain
+from clearhead.lens.targets import Target, check_vocabulary, check_whole, token_ids, token_names
+from clearhead.lens.views.labels import visible
+from clearhead.lens.views.scale import Kind
+
+if TYPE_CHECKING:
+    from clearhead.model.transformer import Transformer
+
+
+@dataclass(frozen=True, eq=False)
+class LogitLens(Table):
+    """A row a layer, the embedding first; a column a token of the text. `values` are probabilities: of the likeliest
+    next token, or of the one asked for.
+    """
+
+    cells: list[list[str]]
+    """The likeliest next token of each layer and place."""
+    ids: Tensor
+    """(rows, T, top): the likeliest tokens, best first."""
+    probabilities: Tensor
+    """(rows, T, top)."""
+    ranks: Tensor | None
+    """(rows, T): the place of the token asked for among all, 1 the likeliest; None where none was."""
+
+    corner: ClassVar[str] = "layer \\ token"
+    kind: ClassVar[Kind] = "share"
+    note: ClassVar[str] = "After each layer the likeliest next token, coloured by its probability, or the target's."
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything as plain lists and numbers, ready for `json.dumps`."""
+        return {
+            **super().to_json(),
+            "cells": self.cells,
+            "ids": self.ids.tolist(),
+            "probabilities": plain(self.probabilities),
+            "ranks": None if self.ranks is None else self.ranks.tolist(),
+        }
+
+
+def logit_lens(model: Transformer, inputs: Inputs, *, target: Target | None = None, top: int = 5) -> LogitLens:
+    """The stream after each layer through the model's own final norm and vocabulary head.
+
+    Rows are the embedding and what each layer leaves; the last row is what the model says. inputs: one text, or what
+    `model(...)` takes, of one row. target: a token to follow: `values` are then its probabilities, `ranks` its ranks.
+    top: how many tokens to keep of each place.
+
+    Raises:
+        ClearheadError: the model has no vocabulary head, or there are several rows.
+    """
+    check_vocabulary(model, "the logit lens")
+    call = arguments(model, inputs)
+    check_whole(call)
+    target_1 = None if target is None else token_ids(model, target)
+    n_layers = len(model.layers)
+    places = ["embed", *(f"layers.{layer}.resid_post" for layer in range(n_layers))]
+    seen = look(model, inputs, *places)
+    if seen["embed"].shape[0] != 1:
+        raise ClearheadError(f"a logit lens is of one text, and there are {seen['embed'].shape[0]} rows")
+    n_tokens = seen["embed"].shape[1]
+    n_kept = min(top, model.unembedding.shape[0])
+    ids, probabilities, followed, ranks = [], [], [], []
+    for place in places:
+        logits_TV = read_out(model, seen[place])[0].float()
+        p_TV = logits_TV.softmax(-1)
+        best = p_TV.topk(n_kept, dim=-1)
+        ids.append(best.indices)
+        probabilities.append(best.values)
+        if target_1 is not None:
+            followed.append(p_TV[:, target_1[0]])
+            ranks.append(1 + (logits_TV > logits_TV[:, target_1]).sum(-1))
+    ids_LTN = torch.stack(ids)
+    names = token_names(model, ids_LTN[..., 0])
+    what = "" if target_1 is None else f": probability of {token_names(model, target_1)[0]}"
+    columns = seen.tokens[0] if seen.tokens else [str(i) for i in range(n_tokens)]
+    return LogitLens(
+        title=f"Logit lens{what}",
+        values=torch.stack(probabilities)[..., 0] if target_1 is None else torch.stack(followed),
+        row_labels=["embedding", *(f"layer {layer}" for layer in range(n_layers))],
+        column_labels=[visible(label) for label in columns],
+        cells=[names[i : i + n_tokens] for i in range(0, len(names), n_tokens)],
+        ids=ids_LTN,
+        probabilities=torch.stack(probabilities),
+        ranks=torch.stack(ranks) if ranks else None,
+    )
+
+
+@torch.no_grad()
+def read_out(model: Transformer, x_BTD: Tensor) -> Tensor:
+    """The logits (B, T, V) that the model's final norm and vocabulary head make of a stream (B, T, D)."""
+    assert model.head is not None and model.embed.tokens is not None
+    normed_BTD = x_BTD if model.norm is None else model.norm(x_BTD)
+    logits_BTV: Tensor = model.head(normed_BTD, model.embed.tokens.weight)
+    return logits_BTV
