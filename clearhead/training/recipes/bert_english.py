@@ -36,9 +36,9 @@ from clearhead.training.data.documents import Corpus
 
 
 def bert_english() -> TrainConfig:
-    """4.2 million parameters. Norms stand before and queries are turned, as BERT is built today: with the norms after, as
-    in 2018, 840 steps taught it little more than which words are frequent. Whole words are masked, which is harder and
-    teaches more than pieces of them, and 30 % of them (Warner 2024, section 2.2.1).
+    """4.2 million parameters. Norms stand before and queries are turned, as BERT is built today: with the norms after,
+    as in 2018, 840 steps taught it little more than which words are frequent. Whole words are masked, which is harder
+    and teaches more than pieces of them, and 30 % of them (Warner 2024, section 2.2.1).
     """
     d_model, context = 192, 128
     norm = NormConfig(kind="layer", eps=1e-5, bias=False)
