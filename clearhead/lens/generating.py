@@ -40,7 +40,8 @@ def look_generating(
     """Let a model write on from a prompt and return the values at the addresses `wanted` of every step.
 
     They are put together along the tokens, so they are what one pass over the whole text would give: all but the last
-    token drawn, which nothing has read. `seen.output` is the `Result`.
+    token drawn, which nothing has read. Where rotary frequencies change with the length, logits are those that it was
+    written by. `seen.output` is the `Result`.
     positions: keep these slots alone, counted in the whole text. Everything else is as for `clearhead.look` and
     `clearhead.generate`.
 
@@ -119,11 +120,13 @@ class Pieces:
         slots = None if site is None else site.slots(site.token_letter)
         if site is None or slots is None:
             return value
-        # Of keys and values, all that are remembered are there: the last ones are new.
-        n_new, axis = slots.stop - slots.start, site.axis(site.token_letter)
+        # Of keys and values, all that are remembered are there: the last ones are new. Of a text that is read again,
+        # scores are made of the last token alone.
+        axis = site.axis(site.token_letter)
+        n_new = min(slots.stop - slots.start, value.shape[axis])
         new = value.narrow(axis, value.shape[axis] - n_new, n_new)
         new = new.to(self.device, copy=True) if self.device is not None else new.clone()
-        if slots.start == 0:
+        if n_new == slots.stop:
             self.found[where] = []
         self.found[where].append((slots.stop, new))
         return value

@@ -1,7 +1,8 @@
-"""Muon on processors that can't multiply bfloat16 themselves.
+"""Muon on a CPU.
 
-torch's Muon makes its matrices orthogonal in bfloat16, which such a processor imitates: on one thread with AVX2, a
-matrix of 256 x 704 takes 980 ms that way and 13 ms in float32. What it computes is the same but for rounding.
+torch's Muon makes its matrices orthogonal in bfloat16. A processor without instructions for it imitates them: on one
+thread with AVX2, a matrix of 256 x 704 takes 980 ms that way and 13 ms in float32. And in float32, a step is the same
+on every processor, and in every way of sharing it among several, but for the last bits.
 """
 
 from __future__ import annotations
@@ -13,16 +14,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from clearhead.ops.matmul import multiplies
-
 
 class Muon(torch.optim.Muon):
-    """torch's Muon, in float32 where that is the faster way: its groups, state and steps."""
+    """torch's Muon, on a CPU in float32: its groups, state and steps."""
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         matrices = [p for group in self.param_groups for p in group["params"]]
-        if any(not p.is_cpu for p in matrices) or multiplies(torch.bfloat16):
+        if any(not p.is_cpu for p in matrices):
             return super().step(closure)  # type: ignore[no-untyped-call]
         loss = None
         if closure is not None:

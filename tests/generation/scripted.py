@@ -131,7 +131,14 @@ class Scripted(nn.Module):
         return ScriptedState()
 
     def forward(
-        self, tokens_BT: Tensor, *, state: ScriptedState, last: int, backend: str, present: Tensor | None = None
+        self,
+        tokens_BT: Tensor,
+        *,
+        state: ScriptedState,
+        last: int,
+        backend: str,
+        present: Tensor | None = None,
+        taps: None = None,
     ) -> Tensor:
         state.length += tokens_BT.shape[1]
         self.passes.append(tuple(tokens_BT.shape))

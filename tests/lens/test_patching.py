@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from contextlib import contextmanager
 
 import pytest
@@ -101,9 +102,11 @@ def test_a_few_at_once_is_as_one_by_one(monkeypatch):
     model = placed()
     metric = logit_difference(model, ANSWER, OTHER)
     whole = patching(model, CLEAN, CORRUPTED, metric, site="ffn.out")
-    monkeypatch.setattr("clearhead.lens.patching.AT_ONCE", 3 * 2 * 7 * 40)
+    # The package has a function of the module's name.
+    module = sys.modules["clearhead.lens.patching"]
+    monkeypatch.setattr(module, "AT_ONCE", 3 * 2 * 7 * 40)
     assert error(patching(model, CLEAN, CORRUPTED, metric, site="ffn.out").values, whole.values) <= F64
-    monkeypatch.setattr("clearhead.lens.patching.AT_ONCE", 1)
+    monkeypatch.setattr(module, "AT_ONCE", 1)
     assert error(patching(model, CLEAN, CORRUPTED, metric, site="ffn.out").values, whole.values) <= F64
 
 

@@ -120,4 +120,4 @@ def test_masked_words_are_whole_by_a_setting() -> None:
     assert config.objective.masking == MaskingConfig(share=0.3)
     whole = recipe("bert_english")
     assert isinstance(whole, TrainConfig) and whole.objective.masking.whole_words
-    assert isinstance(whole.model, ModelConfig) and whole.model.family == "bert"
+    assert isinstance(whole.model, ModelConfig) and whole.model.family == "modernbert"
