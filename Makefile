@@ -24,6 +24,9 @@ bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks.decode
 	$(BIN)/python -m benchmarks.families
 	$(BIN)/python -m benchmarks.training --quick
+	$(BIN)/python -m benchmarks.look
+	$(BIN)/python -m benchmarks.prune
+	$(BIN)/python -m benchmarks.cost
 
 install: $(INSTALLED)
 
