@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,20 +50,6 @@ def read_lines(name: str) -> list[str]:
     if not any(line.strip() for line in lines):
         raise ClearheadError(f"{'standard input' if name == '-' else name} has no text in it; give at least one line")
     return lines
-
-
-@contextmanager
-def progress(what: str, total: float) -> Iterator[Callable[[float], None]]:
-    """A bar on standard error, when a person is watching; what it gives is told how many more are done."""
-    if not sys.stderr.isatty():
-        yield lambda done: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=total)
-        yield lambda done: bar.advance(task, done)
 
 
 @contextmanager

@@ -12,6 +12,8 @@ from tyro.conf import Positional
 
 from clearhead.cli.options import Loading, OptionalText, Source
 from clearhead.errors import ClearheadError, UsageError
+from clearhead.files import into_place
+from clearhead.progress import progress_bar
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -56,7 +58,7 @@ def run(options: Options) -> None:
     plan = embedding_plan(model, options.pool)
     cut = encoded(model, lines, plan.limit)[1]
     empty = [i for i, line in enumerate(lines) if not line.strip()]
-    with console.progress(f"reading {len(lines)} lines", len(lines) - len(empty)) as told:
+    with progress_bar(f"reading {len(lines)} lines", len(lines) - len(empty)) as told:
         vectors_ND = embed(model, lines, pooling=plan.pooling, progress=told)
     _note(cut, f"longer than {plan.limit} tokens and read only so far")
     _note(empty, "empty: zeros, which no search finds")
@@ -98,18 +100,13 @@ def _check_out(name: str | None) -> Path | None:
 
 
 def _write(path: Path, vectors_ND: Tensor) -> None:
-    """All or nothing: the file takes its name when it is complete."""
-    import secrets
-
     import numpy as np
 
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        with temporary.open("wb") as file:
+    def save(temporary: Path) -> None:
+        with temporary.open("wb") as file:  # given a name, numpy would add an ending to it
             np.save(file, vectors_ND.numpy())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+
+    into_place(path, save)
 
 
 def _note(lines: list[int], what: str) -> None:

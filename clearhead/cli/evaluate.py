@@ -9,6 +9,7 @@ from tyro.conf import Positional, arg
 
 from clearhead.cli.options import Loading, OptionalInt, OptionalText, Source
 from clearhead.errors import UsageError
+from clearhead.progress import progress_bar
 
 if TYPE_CHECKING:
     from clearhead.model.transformer import Transformer
@@ -90,11 +91,10 @@ def run(options: Options) -> None:
 
 
 def _measure(model: Transformer, options: Options, columns: tuple[str, ...]) -> Any:
-    from clearhead.cli import console
     from clearhead.training.evaluate import evaluate, evaluate_run
 
     how: dict[str, Any] = {"window": options.reading.window, "stride": options.reading.stride}
-    with console.progress("evaluating", 1) as told:
+    with progress_bar("evaluating", 1) as told:
         if not options.files:
             return evaluate_run(model, options.source, **how, progress=told)
         asked: dict[str, Any] = {"columns": columns, "label": options.reading.label, "n_beams": options.n_beams}

@@ -10,6 +10,7 @@ import tyro
 
 from clearhead.cli.options import Loading, Source
 from clearhead.errors import UsageError
+from clearhead.progress import progress_bar
 
 OptionalFile = Annotated[Union[str, None], tyro.conf.arg(metavar="FILE", help_behavior_hint="")]  # noqa: UP007
 
@@ -45,7 +46,7 @@ def run(options: Options) -> None:
     if options.save is not None:
         check_extension(options.save)
     model = console.load(options.source, options.loading)
-    with console.progress(f"asking the heads of {options.source}", 1.0) as more:
+    with progress_bar(f"asking the heads of {options.source}", 1.0) as more:
         done = 0.0
 
         def told(share: float) -> None:

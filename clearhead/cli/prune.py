@@ -12,6 +12,7 @@ from tyro.conf import Positional
 
 from clearhead.cli.options import Loading, OptionalInt, OptionalText, Source
 from clearhead.errors import ClearheadError, UsageError
+from clearhead.progress import progress_bar
 
 if TYPE_CHECKING:
     from clearhead.lens.pruning.prune import Pruning, PruningCurve
@@ -72,7 +73,7 @@ def run(options: Options) -> None:
 
     found: dict[str, Any] = {}
     if fraction is not None:
-        with console.progress("ranking heads", 1) as told:
+        with progress_bar("ranking heads", 1) as told:
             pruning = prune(model, fraction, by=options.ranking.by, progress=told, **how)
         with console.busy(f"writing {folder}"):
             clearhead.save(pruning.model, folder)
@@ -82,7 +83,7 @@ def run(options: Options) -> None:
             tell(pruning)
             print(f"wrote {folder}", file=sys.stderr)
     if options.curve:
-        with console.progress("measuring the curve", 1) as told:
+        with progress_bar("measuring the curve", 1) as told:
             curve = pruning_curve(model, progress=told, **how)
         found["curve"] = curve.to_json()
         if not options.json:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
-import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from html import escape
@@ -12,6 +10,7 @@ from pathlib import Path
 
 from clearhead.costs.curves import Axes, Curve, Drawing, Frame, Stroke, Word, drawable, elements, lay_out
 from clearhead.errors import ClearheadError, UsageError
+from clearhead.files import write_whole
 
 COLOURS = ("#2f78bd", "#d2493f", "#2e8b57", "#8457b3", "#c07a12", "#0f8a94")
 """Of curves, in order, and then again: told apart on white and on black, and by eyes that see few colours."""
@@ -130,11 +129,8 @@ def save(charts: Sequence[Chart], path: str | Path) -> Path:
     """
     path = check_extension(path)
     content = WRITERS[path.suffix.lower()](charts)
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
-        temporary.write_bytes(content)
-        os.replace(temporary, path)
+        write_whole(path, content)
     except OSError as problem:
-        temporary.unlink(missing_ok=True)
         raise ClearheadError(f"{path} could not be written: {problem.strerror or problem}") from problem
     return path

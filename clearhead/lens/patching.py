@@ -13,10 +13,10 @@ from clearhead.lens.arguments import Arguments, Inputs
 from clearhead.lens.edit import edit
 from clearhead.lens.metrics import Metric, measured
 from clearhead.lens.pairs import Scale, TwoRuns, given, n_rows, repeated, scale_of, token_labels, two_runs
-from clearhead.lens.progress import counted
 from clearhead.lens.record import look
 from clearhead.lens.table import Table
 from clearhead.lens.targets import logits_of
+from clearhead.progress import progress_bar
 from clearhead.taps import catalogue, resolve
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def patching(
     scale = scale_of(metric, *ends)
     at_once = max(1, AT_ONCE // logits_of(base_output).numel())
     rows, total = [], sum(given_by[where].shape[places.axis] for where in places.addresses)
-    with counted("patching", total) as advance:
+    with progress_bar("patching", total) as advance:
         for where in places.addresses:
             value = given_by[where]
             row: list[float] = []

@@ -15,11 +15,11 @@ from clearhead.lens.edit import edit
 from clearhead.lens.metrics import Metric, measured
 from clearhead.lens.pairs import Scale, given, scale_of, two_runs
 from clearhead.lens.patching import padded
-from clearhead.lens.progress import counted
 from clearhead.lens.record import look
 from clearhead.lens.seen import Seen
 from clearhead.lens.stream import Addition, additions
 from clearhead.lens.table import Table
+from clearhead.progress import progress_bar
 
 if TYPE_CHECKING:
     from clearhead.model.transformer import Transformer
@@ -89,7 +89,7 @@ def path_patching(
     chosen = [head for head in chosen if head[0] < latest]
     walk = _Walk(model, given(runs.clean), ours, theirs, added, through_ffn)
     found: dict[Head, float] = {}
-    with counted("path patching", len(chosen)) as advance:
+    with progress_bar("path patching", len(chosen)) as advance:
         for sender in chosen:
             output = walk.output(sender, wanted, into)
             found[sender] = 1.0 - scale.share(float(measured(metric, output)))

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import secrets
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from contextlib import contextmanager
 from itertools import islice
@@ -17,11 +14,13 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.errors import ClearheadError
+from clearhead.files import into_place, read_json
 from clearhead.lens.aliases import addresses, aliases
 from clearhead.lens.arguments import Arguments, Inputs, arguments
 from clearhead.lens.places import Slots
 from clearhead.lens.record import PATTERNS, labels, look
 from clearhead.lens.seen import Seen
+from clearhead.progress import progress_bar
 from clearhead.taps import catalogue
 
 if TYPE_CHECKING:
@@ -67,7 +66,7 @@ def look_through(
     _begin(folder, index)
     items, number, n_items = iter(data), 0, 0
     total = len(data) if isinstance(data, Sized) else None
-    with _bar(total, show) as advance:
+    with progress_bar("looking", total, show) as advance:
         while chunk := list(islice(items, per_shard)):
             calls = [_without_state(arguments(model, item)) for item in chunk]
             path = folder / f"{number:05}{ENDING}"
@@ -100,7 +99,7 @@ class SeenFolder(Sequence[Seen]):
 
     def __init__(self, folder: str | Path, model: Transformer | None = None) -> None:
         self.folder = Path(folder)
-        self._index = _read_json(self.folder / INDEX)
+        self._index = read_json(self.folder / INDEX)
         if "items" not in self._index:
             what = "is not finished; call look_through again" if self._index else f"has no {INDEX} that can be read"
             raise ClearheadError(f"{folder} {what}")
@@ -185,7 +184,7 @@ def _begin(folder: Path, index: dict[str, Any]) -> None:
             left.unlink(missing_ok=True)
     except OSError as problem:
         raise ClearheadError(f"{folder} can't be written: {problem.strerror or problem}") from problem
-    before = _read_json(folder / INDEX)
+    before = read_json(folder / INDEX)
     if not before:
         if any(folder.iterdir()):
             raise ClearheadError(f"{folder} holds other files; look into an empty folder, or a new one")
@@ -247,38 +246,9 @@ def _write_json(path: Path, value: dict[str, Any]) -> None:
 
 
 def _into_place(path: Path, write: Callable[[Path], object]) -> None:
-    """The whole file or the one that was there before, never a part."""
     from safetensors import SafetensorError
 
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
-        write(temporary)
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        temporary.replace(path)
+        into_place(path, write)
     except (OSError, SafetensorError) as problem:
         raise ClearheadError(f"{path} can't be written: {getattr(problem, 'strerror', None) or problem}") from problem
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return value if isinstance(value, dict) else {}
-
-
-@contextmanager
-def _bar(total: int | None, show: bool | None) -> Iterator[Callable[[int], object]]:
-    if not (sys.stderr.isatty() if show is None else show):
-        yield lambda done: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    console = Console(stderr=True)
-    with Progress(console=console, transient=console.is_terminal) as bar:
-        task = bar.add_task("looking", total=total)
-        yield lambda done: bar.advance(task, done)

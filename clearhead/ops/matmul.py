@@ -61,7 +61,8 @@ def linear(
         return y_NO.view(*x.shape[:-1], weight_OI.shape[0])
     way = None if wants_gradient else _way(weight_OI.dtype, n_rows)
     if way is None:
-        return F.linear(x, weight_OI, bias_O)
+        # In two dimensions the bias joins the sum before it is rounded, however x lies in memory.
+        return F.linear(x_NI, weight_OI, bias_O).view(*x.shape[:-1], weight_OI.shape[0])
     y_NO = way(x_NI, weight_OI)
     if bias_O is not None:
         y_NO += bias_O

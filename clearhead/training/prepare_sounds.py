@@ -16,6 +16,7 @@ from torch import Tensor
 from clearhead.checkpoints.source import open_checkpoint
 from clearhead.config import FramesConfig
 from clearhead.errors import ClearheadError, UsageError
+from clearhead.files import write_whole
 from clearhead.generation.source import forced
 from clearhead.inputs.audio import AudioProcessor
 from clearhead.inputs.tokenizer import Tokenizer
@@ -24,7 +25,6 @@ from clearhead.training import checkpoint
 from clearhead.training.config import ModelConfig, SoundsConfig, SpectrogramConfig, StartConfig, TrainConfig
 from clearhead.training.corpora import located
 from clearhead.training.data.documents import hash_of
-from clearhead.training.data.shards import write_atomically
 from clearhead.training.data.sound_batches import Numbers, Said, SoundBatches, split_sounds
 from clearhead.training.data.sounds import SoundStore, find_clips, store_sounds
 from clearhead.training.data.tokenizers import TokenizerConfig, train_tokenizer
@@ -95,7 +95,7 @@ def tokenizer_for(data: SoundsConfig, path: Path, folder: Path, *, quiet: bool =
         with checkpoint.replacing(inside) as temporary:
             temporary.mkdir()
             for name, content in made.files().items():
-                write_atomically(temporary / name, content)
+                write_whole(temporary / name, content)
     return Tokenizer.from_folder(inside)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from clearhead.errors import ClearheadError
+from clearhead.files import write_whole
 from clearhead.inputs.tokenizer import Tokenizer
 from clearhead.model.transformer import Transformer
 from clearhead.training import checkpoint
@@ -25,7 +26,7 @@ from clearhead.training.data.batches import (
 from clearhead.training.data.documents import Document, documents, find, fingerprints, hash_of
 from clearhead.training.data.masking import ordinary_ids
 from clearhead.training.data.repeats import Repeating
-from clearhead.training.data.shards import TokenStore, tokenise, write_atomically
+from clearhead.training.data.shards import TokenStore, tokenise
 from clearhead.training.data.tokenizers import TokenizerConfig, train_tokenizer
 from clearhead.training.measures.labels import measure_labels, measure_values
 from clearhead.training.measures.masked import measure_masked
@@ -84,7 +85,7 @@ def tokenizer_for(data: DataConfig, folder: Path, *, quiet: bool = False) -> Tok
         with checkpoint.replacing(inside) as temporary:
             temporary.mkdir()
             for name, content in made.files().items():
-                write_atomically(temporary / name, content)
+                write_whole(temporary / name, content)
     return Tokenizer.from_folder(inside)
 
 

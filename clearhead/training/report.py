@@ -17,10 +17,10 @@ from typing import Any
 
 from clearhead.costs.curves import Curve, draw
 from clearhead.errors import ClearheadError
+from clearhead.files import write_whole
 from clearhead.lens.views.webpage import variables
 from clearhead.training.config import TrainConfig
 from clearhead.training.data.documents import hash_of
-from clearhead.training.data.shards import write_atomically
 from clearhead.training.settings import leaves, plain, shown
 from clearhead.training.showing import SAMPLES
 
@@ -59,7 +59,7 @@ def write_reports(folder: Path, told: Told) -> None:
     said = {**told.measured, **about, "config": plain(told.config)}
     for name, content in ((REPORT, json.dumps(said, indent=2) + "\n"), (PAGE, page(told, folder / SAMPLES))):
         try:
-            write_atomically(folder / name, content.encode())
+            write_whole(folder / name, content.encode())
         except OSError as problem:
             raise ClearheadError(f"{folder / name} can't be written: {problem.strerror or problem}") from problem
 

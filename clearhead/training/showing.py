@@ -15,6 +15,7 @@ import torch
 from PIL import Image
 
 from clearhead.errors import ClearheadError
+from clearhead.files import write_whole
 from clearhead.generation import generate
 from clearhead.lens import attention_report, look
 from clearhead.lens.views import png, svg
@@ -22,7 +23,6 @@ from clearhead.lens.views.thumbnail import thumbnail
 from clearhead.ops.losses import IGNORE
 from clearhead.taps import catalogue
 from clearhead.training import checkpoint
-from clearhead.training.data.shards import write_atomically
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -58,7 +58,7 @@ class Shown:
             if content and not (ending == "png" and self.svg):
                 try:
                     inside.mkdir(parents=True, exist_ok=True)
-                    write_atomically(path, content)
+                    write_whole(path, content)
                 except OSError as problem:
                     raise ClearheadError(f"{path} can't be written: {problem.strerror or problem}") from problem
 

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from clearhead.errors import ClearheadError
-from clearhead.training.data.shards import write_atomically
+from clearhead.files import write_whole
 from clearhead.training.sinks import Sink, sinks
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ def _cut(path: Path, step: int) -> None:
         except (ValueError, KeyError, TypeError):
             continue
     if (after := "".join(kept)) != before:
-        write_atomically(path, after.encode())
+        write_whole(path, after.encode())
 
 
 def _bar(steps: int, first: int) -> Any:

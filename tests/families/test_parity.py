@@ -176,18 +176,10 @@ def test_bfloat16(pair: Pair) -> None:
     for name, b in pair.expected(x, out, theirs).items():
         a = out[name]
         assert a.dtype == torch.bfloat16
-        # Rounding once is 2^-9; through three to seven layers the two drift apart by a few such steps on average, and
-        # by no more than two drift that are each as far from float32 as theirs.
-        found = apart(a, b)
+        # Rounding once is 2^-9; through three to seven layers the two drift apart by a few such steps on average.
+        found = float((a - b).float().pow(2).mean().sqrt() / b.float().pow(2).mean().sqrt())
         note(pair.family, "bfloat16", found)
-        if found > TOLERANCE[torch.bfloat16]:
-            wide = type(pair.theirs).from_pretrained(pair.folder, dtype=torch.bfloat16).float().eval()
-            drift = apart(b, pair.expected(pair.inputs, {name: a}, wide)[name])
-            assert found <= 2**0.5 * drift, name
-
-
-def apart(a: Tensor, b: Tensor) -> float:
-    return float((a.float() - b.float()).pow(2).mean().sqrt() / b.float().pow(2).mean().sqrt())
+        assert found <= TOLERANCE[torch.bfloat16], name
 
 
 # ---- what training sees

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clearhead.errors import ClearheadError, UsageError
+from clearhead.files import write_whole
 
 if TYPE_CHECKING:
     from clearhead.lens.views.drawn import Drawn
@@ -43,21 +42,7 @@ def save(drawn: Drawn, path: str | Path) -> Path:
     path = check_extension(path)
     content = WRITERS[path.suffix.lower()](drawn)
     try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-            os.chmod(name, 0o666 & ~_umask())
-            os.replace(name, path)
-        except BaseException:
-            os.unlink(name)
-            raise
+        write_whole(path, content)
     except OSError as problem:
         raise ClearheadError(f"{path} could not be written: {problem.strerror or problem}") from problem
     return path
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -23,7 +23,7 @@ import numpy as np
 
 from clearhead.errors import ClearheadError
 from clearhead.inputs.audio import read_sound
-from clearhead.training.data.shards import progress_bar
+from clearhead.progress import progress_bar
 
 CLIPS = 8000
 RATE = 16000

@@ -22,9 +22,10 @@ from numpy.typing import NDArray
 from clearhead.errors import ClearheadError
 from clearhead.inputs.images import ImageProcessor
 from clearhead.inputs.open_image import open_image
+from clearhead.progress import progress_bar
 from clearhead.training.checkpoint import replacing
 from clearhead.training.data.documents import Corpus, Source, hash_of
-from clearhead.training.data.shards import file_hashes, progress_bar
+from clearhead.training.data.shards import file_hashes
 
 VERSION = 1
 INDEX, PIXELS, LABELS = "index.json", "pixels.npy", "labels.npy"

@@ -12,9 +12,7 @@ import fnmatch
 import json
 import os
 import secrets
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -24,6 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clearhead.errors import ClearheadError
+from clearhead.files import read_json, write_whole
+from clearhead.progress import progress_bar
 from clearhead.training.data.documents import (
     TABLES,
     Corpus,
@@ -111,8 +111,8 @@ def tokenise(
 
 def file_hashes(corpus: Corpus, sources: Sequence[Source], folder: Path) -> dict[str, list[Any]]:
     """As `fingerprints`, which are kept in `folder`, so that a file that is as it was is not read again."""
-    hashes = fingerprints(corpus, sources, _read_json(folder / FINGERPRINTS))
-    write_atomically(folder / FINGERPRINTS, json.dumps(hashes).encode())
+    hashes = fingerprints(corpus, sources, read_json(folder / FINGERPRINTS))
+    write_whole(folder / FINGERPRINTS, json.dumps(hashes).encode())
     return hashes
 
 
@@ -128,7 +128,7 @@ def store_texts(texts: Iterable[str | Sequence[str]], tokenizer: Tokenizer, fold
     lines = "".join(json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False) + "\n" for row in rows)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(folder / "texts.jsonl", lines.encode())
+        write_whole(folder / "texts.jsonl", lines.encode())
     except (OSError, UnicodeEncodeError) as problem:
         raise ClearheadError(f"the texts can't be written to {folder}: {problem}") from problem
     return tokenise(Corpus(path=str(folder / "texts.jsonl"), columns=names), tokenizer, folder)
@@ -180,7 +180,7 @@ def _make(
         if n > 1 and (processes is not None or total > ALONE):
             from clearhead.training.data.worker import run_jobs
 
-            write_atomically(folder / TOKENIZER, json.dumps(_as_json(tokenizer)).encode())
+            write_whole(folder / TOKENIZER, json.dumps(_as_json(tokenizer)).encode())
             orders = [order(number, jobs[number], corpus, sources, folder) for number in left]
             run_jobs(orders, n, tell)
             return
@@ -319,7 +319,7 @@ def _write_index(
         "shards": sizes,
         "sources": [asdict(source) for source in sources],
     }
-    write_atomically(folder / INDEX, json.dumps(index, indent=1).encode())
+    write_whole(folder / INDEX, json.dumps(index, indent=1).encode())
 
 
 def _as_json(tokenizer: Tokenizer) -> dict[str, Any]:
@@ -334,7 +334,7 @@ def tokenizer_from(path: Path) -> Tokenizer:
     from clearhead.inputs.tokenizer import Tokenizer
     from clearhead.inputs.vocabulary import Vocabulary
 
-    said = _read_json(path)
+    said = read_json(path)
     core = Core.from_str(said["core"])
     return Tokenizer(Vocabulary(core=core, where=said["where"], names=said["names"], eos_ids=(), files=dict))
 
@@ -345,28 +345,6 @@ def tokenizer_hash(tokenizer: Tokenizer) -> str:
 
 
 # ---- files
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """The whole file or the one that was there before, never a part."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    """A file that is written here; {} when there is none, or another program wrote it."""
-    try:
-        value = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return value if isinstance(value, dict) else {}
 
 
 def _load(path: Path) -> dict[str, NDArray[Any]]:
@@ -381,21 +359,6 @@ def _broken(path: Path, problem: str) -> ClearheadError:
     return ClearheadError(f"{path} is broken ({problem}); delete the folder {path.parent}, and it is made anew")
 
 
-@contextmanager
-def progress_bar(what: str, total: int, show: bool | None = None) -> Iterator[Callable[[int], object]]:
-    """A bar on standard error; what it gives is told how much more is done. `show`: None is when a person watches."""
-    if not (sys.stderr.isatty() if show is None else show) or not total:
-        yield lambda done: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    console = Console(stderr=True)
-    with Progress(console=console, transient=console.is_terminal) as bar:
-        task = bar.add_task(what, total=total)
-        yield lambda done: bar.advance(task, done)
-
-
 # ---- reading them
 
 
@@ -404,7 +367,7 @@ class TokenStore:
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
-        index = _read_json(self.folder / INDEX)
+        index = read_json(self.folder / INDEX)
         if not index:
             raise ClearheadError(f"{folder} holds no token ids: there is no {INDEX} that can be read")
         self.hash: str = index["hash"]

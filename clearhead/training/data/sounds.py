@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 
 from clearhead.errors import ClearheadError
 from clearhead.inputs.audio import AudioProcessor, mono, read_sound
+from clearhead.progress import progress_bar
 from clearhead.training.checkpoint import replacing
 from clearhead.training.data.documents import BY_SUFFIX, Corpus, Source, find, hash_of, place, records
-from clearhead.training.data.shards import file_hashes, progress_bar
+from clearhead.training.data.shards import file_hashes
 
 VERSION = 1
 FRAMES, INDEX = "frames.npy", "index.json"
