@@ -18,7 +18,8 @@ from dataclasses import asdict, dataclass
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.decode import DTYPES, N_PROMPT, Worker
+from benchmarks.decode import DTYPES, N_PROMPT
+from benchmarks.decode import worker as start_worker
 from benchmarks.machine import require_quiet
 
 MODEL = "gemma3-270m"
@@ -54,7 +55,7 @@ def measure(dtype: str, n_rows: int, n_threads: int) -> Row:
     service = cost(MODEL, context=context, batch=n_rows, dtype=dtype, device="here").service
     assert service is not None
     step = service.writing(n_rows)
-    worker = Worker("clearhead", str(shipped_file(MODEL)), dtype, n_threads)
+    worker = start_worker("clearhead", str(shipped_file(MODEL)), dtype, n_threads)
     rows = [[1000 + (97 * row + 31 * i) % 20000 for i in range(N_PROMPT)] for row in range(n_rows)]
     worker.ask(rows=rows[:1], n_new=4)
     seconds = [worker.ask(rows=rows, n_new=N_NEW)["steps_seconds"] for _ in range(REPEATS)]

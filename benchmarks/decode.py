@@ -13,7 +13,6 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -25,6 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.machine import require_quiet
+from benchmarks.worker import Worker
 
 LIBRARIES = ("clearhead", "transformers")
 DTYPES = ("float32", "bfloat16")
@@ -65,36 +65,10 @@ class Loaded:
     imported_megabytes: float
 
 
-class Worker:
-    """One library with one model, in a process of its own."""
-
-    def __init__(self, library: str, source: str, dtype: str, n_threads: int, *, tokenizer: bool = False) -> None:
-        command = [sys.executable, "-m", "benchmarks.decode_worker", library, source, dtype, str(n_threads)]
-        self._process = subprocess.Popen(
-            [*command, "1" if tokenizer else "0"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "OMP_NUM_THREADS": str(n_threads), "HF_HUB_OFFLINE": "1"},
-        )
-        self.loaded = self._answer()
-
-    def ask(self, **request: Any) -> dict[str, Any]:
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(request) + "\n")
-        self._process.stdin.flush()
-        return self._answer()
-
-    def _answer(self) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            sys.exit(f"a worker ended early, with code {self._process.wait()}")
-        answer: dict[str, Any] = json.loads(line)
-        return answer
-
-    def close(self) -> None:
-        self._process.communicate()
+def worker(library: str, source: str, dtype: str, n_threads: int, *, tokenizer: bool = False) -> Worker:
+    """One library with one model."""
+    arguments = [library, source, dtype, str(n_threads), "1" if tokenizer else "0"]
+    return Worker("benchmarks.decode_worker", arguments, n_threads)
 
 
 def bandwidth(n_threads: int) -> float:
@@ -127,7 +101,7 @@ def decode(model: str, dtype: str, sides: dict[str, Worker], plan: Plan) -> list
             if turn >= 1 and time.monotonic() - start > PATIENCE:
                 break
         steps = {name: statistics.median(t[1] for t in found) / (plan.n_new - 1) for name, found in times.items()}
-        weights = {name: side.loaded["weight_bytes"] for name, side in sides.items()}
+        weights = {name: side.made["weight_bytes"] for name, side in sides.items()}
         results.append(
             Decoded(
                 model=model,
@@ -183,12 +157,12 @@ def measure_gemma(plan: Plan, folder: Path) -> tuple[list[Decoded], list[Loaded]
     for dtype in DTYPES:
         starts = []
         for last in [False] * (plan.loads - 1) + [True]:
-            ours = Worker("clearhead", file, dtype, plan.n_threads, tokenizer=True)
-            starts.append(ours.loaded)
+            ours = worker("clearhead", file, dtype, plan.n_threads, tokenizer=True)
+            starts.append(ours.made)
             if not last:
                 ours.close()
         # The peer takes most of a minute to read a GGUF file, so it does that once, and then reads its own copy.
-        theirs = Worker(
+        theirs = worker(
             "transformers",
             file if dtype == DTYPES[0] else str(folder),
             dtype,
@@ -197,7 +171,7 @@ def measure_gemma(plan: Plan, folder: Path) -> tuple[list[Decoded], list[Loaded]
         )
         loads.append(loaded("clearhead", dtype, starts))
         if dtype == DTYPES[0]:
-            loads.append(loaded("transformers", dtype, [theirs.loaded]))
+            loads.append(loaded("transformers", dtype, [theirs.made]))
             theirs.ask(save=str(folder))
         speeds += decode(GEMMA, dtype, {"clearhead": ours, "transformers": theirs}, plan)
         ours.close()
@@ -209,9 +183,9 @@ def measure_gpt2(plan: Plan, folder: Path) -> list[Decoded]:
     """The peer makes random weights, and clearhead reads them from where it saved them."""
     speeds = []
     for dtype in DTYPES:
-        theirs = Worker("transformers", "gpt2-124m", dtype, plan.n_threads)
+        theirs = worker("transformers", "gpt2-124m", dtype, plan.n_threads)
         theirs.ask(save=str(folder / dtype))
-        ours = Worker("clearhead", str(folder / dtype), dtype, plan.n_threads)
+        ours = worker("clearhead", str(folder / dtype), dtype, plan.n_threads)
         speeds += decode(GPT2, dtype, {"clearhead": ours, "transformers": theirs}, plan)
         ours.close()
         theirs.close()

@@ -34,8 +34,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.look_worker import MISSING
 from benchmarks.machine import require_quiet
+from benchmarks.worker import NotInstalledError, Worker
 
 OURS, THEIRS = "clearhead", "transformers"
 SIDES = (OURS, THEIRS, "transformer_lens", "nnsight")
@@ -74,47 +74,6 @@ class Line:
     """How many tensors it gave, and how many megabytes."""
 
 
-class NotInstalledError(Exception):
-    """A library is missing."""
-
-
-class Worker:
-    """One library with the model, in a process of its own."""
-
-    def __init__(self, library: str, weights: str, plan: Plan) -> None:
-        arguments = [library, weights, str(plan.threads), str(plan.tokens), plan.peers]
-        kept = {} if plan.system_memory else KEEPS
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.look_worker", *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, **kept, "OMP_NUM_THREADS": str(plan.threads), "HF_HUB_OFFLINE": "1"},
-        )
-        self.runs: list[str] = self._answer()["runs"]
-
-    def ask(self, run: str, what: str) -> dict[str, Any]:
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps({"run": run, "what": what}) + "\n")
-        self._process.stdin.flush()
-        return self._answer()
-
-    def _answer(self) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if line:
-            answer: dict[str, Any] = json.loads(line)
-            return answer
-        said = self._process.communicate()[1].strip()
-        if self._process.returncode == MISSING:
-            raise NotInstalledError(said.splitlines()[-1])
-        sys.exit(f"a worker ended early, with code {self._process.returncode}:\n{said}")
-
-    def close(self) -> None:
-        self._process.communicate()
-
-
 def start(plan: Plan, weights: str) -> tuple[dict[str, Worker], dict[str, str]]:
     """The sides that can be measured, and what is wrong with the others."""
     made = [sys.executable, "-m", "benchmarks.look_worker", "save", weights, str(plan.threads), str(plan.tokens)]
@@ -122,7 +81,9 @@ def start(plan: Plan, weights: str) -> tuple[dict[str, Worker], dict[str, str]]:
     sides, missing = {}, {}
     for library in SIDES:
         try:
-            sides[library] = Worker(library, weights, plan)
+            arguments = [library, weights, str(plan.threads), str(plan.tokens), plan.peers]
+            kept = {} if plan.system_memory else KEEPS
+            sides[library] = Worker("benchmarks.look_worker", arguments, plan.threads, kept)
         except NotInstalledError as problem:
             missing[library] = f"not installed ({problem}); see --help"
     return sides, missing
@@ -130,16 +91,16 @@ def start(plan: Plan, weights: str) -> tuple[dict[str, Worker], dict[str, str]]:
 
 def measure(sides: dict[str, Worker], plan: Plan) -> list[Line]:
     """All kinds of passes of all sides, in turn."""
-    runs = [(library, run) for library, side in sides.items() for run in side.runs]
-    outputs = {pair: sides[pair[0]].ask(pair[1], "output") for pair in runs}
+    runs = [(library, run) for library, side in sides.items() for run in side.made["runs"]]
+    outputs = {pair: sides[pair[0]].ask(run=pair[1], what="output") for pair in runs}
     _same(outputs)
     times: dict[tuple[str, str], list[float]] = {pair: [] for pair in runs}
     for turn in range(plan.turns + 1):
         for library, run in runs:
-            seconds = sides[library].ask(run, "seconds")["seconds"]
+            seconds = sides[library].ask(run=run, what="seconds")["seconds"]
             if turn:  # the first warms up
                 times[library, run].append(seconds)
-    peaks = {(library, run): max(1, sides[library].ask(run, "peak")["bytes"]) for library, run in runs}
+    peaks = {(library, run): max(1, sides[library].ask(run=run, what="peak")["bytes"]) for library, run in runs}
     lines = []
     for library, run in runs:
         plain = (OURS if library == OURS else THEIRS, "plain")

@@ -12,9 +12,8 @@ from importlib import import_module
 from typing import Any
 
 from benchmarks.machine import peak_bytes, seconds
+from benchmarks.worker import MISSING
 
-MISSING = 3
-"""The exit code where a library is not installed."""
 SIZE = {"n_layer": 12, "n_embd": 768, "n_head": 12, "vocab_size": 50257, "n_positions": 1024}
 
 Runs = dict[str, Callable[[], Any]]

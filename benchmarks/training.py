@@ -22,7 +22,6 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -34,7 +33,8 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.machine import matmul_flops, require_quiet
-from benchmarks.training_worker import MISSING, Shape, Task
+from benchmarks.training_worker import Shape, Task
+from benchmarks.worker import NotInstalledError, Worker
 
 SHAPES = {
     "gpt2-124m": Shape(d_model=768, n_layers=12, n_heads=12, vocab_size=50257, context=1024, rows=4, length=256),
@@ -81,48 +81,11 @@ class Plan:
     matmul_flops: float
 
 
-class NotInstalledError(Exception):
-    """A library is missing."""
-
-
-class Worker:
-    """One library with one model, in a process of its own."""
-
-    def __init__(self, task: Task) -> None:
-        threads = str(task.threads)
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.training_worker", json.dumps(asdict(task))],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "OMP_NUM_THREADS": threads, "HF_HUB_OFFLINE": "1", "CLEARHEAD_SHAPE_CHECKS": "0"},
-        )
-        self.made = self.answer()
-
-    def ask(self, **request: Any) -> dict[str, Any]:
-        self.begin(**request)
-        return self.answer()
-
-    def begin(self, **request: Any) -> None:
-        """Ask, and don't wait."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(request) + "\n")
-        self._process.stdin.flush()
-
-    def answer(self) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if line:
-            answer: dict[str, Any] = json.loads(line)
-            return answer
-        said = self._process.communicate()[1].strip()
-        if self._process.returncode == MISSING:
-            raise NotInstalledError(said.splitlines()[-1])
-        sys.exit(f"a worker ended early, with code {self._process.returncode}:\n{said}")
-
-    def close(self) -> None:
-        self._process.communicate()
+def worker(task: Task) -> Worker:
+    """One library with one model."""
+    return Worker(
+        "benchmarks.training_worker", [json.dumps(asdict(task))], task.threads, {"CLEARHEAD_SHAPE_CHECKS": "0"}
+    )
 
 
 def measure(name: str, dtype: str, setting: str, libraries: list[str], plan: Plan, weights: Path) -> list[Line]:
@@ -139,7 +102,7 @@ def measure(name: str, dtype: str, setting: str, libraries: list[str], plan: Pla
             weights=str(weights),
             code=plan.folders.get(library, ""),
         )
-        sides[library] = Worker(task)
+        sides[library] = worker(task)
     # The first step compiles, for a minute or more where a whole model is compiled: all do it at once.
     for side in sides.values():
         side.begin(steps=1)
@@ -202,7 +165,7 @@ def available(plan: Plan, shapes: list[str], folder: Path) -> tuple[list[str], d
             code=plan.folders.get(library, ""),
         )
         try:
-            Worker(task).close()
+            worker(task).close()
             found.append(library)
         except NotInstalledError as problem:
             missing[library] = f"not installed ({problem}); see --help"
@@ -215,7 +178,7 @@ def available(plan: Plan, shapes: list[str], folder: Path) -> tuple[list[str], d
             threads=plan.threads,
             weights=str(folder / name),
         )
-        Worker(task).close()
+        worker(task).close()
     return found, missing
 
 

@@ -20,9 +20,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from benchmarks.worker import MISSING
+
 LR, BETAS, DECAY, CLIP = 3e-4, (0.9, 0.95), 0.1, 1.0
-MISSING = 3
-"""The exit code where a library is not installed."""
 
 
 @dataclass(frozen=True, kw_only=True)
