@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from clearhead.checkpoints.load import load, save
+    from clearhead.claims.ask import claim
     from clearhead.costs.cost import cost
     from clearhead.errors import ClearheadError
     from clearhead.generation import generate, stream
@@ -31,6 +32,7 @@ _HOMES = {
     "generate": "clearhead.generation",
     "stream": "clearhead.generation",
     "embed": "clearhead.generation.embed",
+    "claim": "clearhead.claims.ask",
     "contacts": "clearhead.lens.contacts",
     "cost": "clearhead.costs.cost",
     "look": "clearhead.lens.record",
@@ -45,6 +47,7 @@ _HOMES = {
 __all__ = [
     "ClearheadError",
     "Transformer",
+    "claim",
     "contacts",
     "cost",
     "edit",

@@ -320,6 +320,50 @@ class Mamba2Config:
 
 
 @record
+class AdditiveAttentionConfig:
+    """A recurrent network looks at a source: e_ij = v^T tanh(W s_{i-1} + U h_j), and the softmax over j of that weighs
+    what the encoder made of the source (Bahdanau 2014, RNNsearch, section 3.1).
+    """
+
+    d_attention: int
+
+    def __post_init__(self) -> None:
+        _check_positive(self, "d_attention")
+
+
+@record
+class RecurrentConfig:
+    """A network that reads token by token and keeps one vector of all it has read: a simple one (Elman 1990), an LSTM
+    with a forget gate (Gers 2000), the one without (Hochreiter and Schmidhuber 1997), or a GRU (Cho 2014).
+    """
+
+    cell: Literal["simple", "lstm", "lstm_1997", "gru"]
+    d_hidden: int
+    forget_bias: float = 1.0
+    """Where the forget gate of `lstm` starts; of no other cell."""
+    gain: float = 1.0
+    """The recurrent matrix begins orthogonal, times this."""
+    both_ways: bool = False
+    """A second cell reads from the end. Their hidden vectors stand side by side, each of `d_hidden` numbers."""
+    source: AdditiveAttentionConfig | Literal["last"] | None = None
+    """How it looks at what an encoder made of a source: through attention at every step (RNNsearch), or it is given
+    the encoder's last vector at its start and at every step (Cho 2014, RNNenc)."""
+
+    def __post_init__(self) -> None:
+        _check_positive(self, "d_hidden")
+        cells = ("simple", "lstm", "lstm_1997", "gru")
+        _check(self.cell in cells, f"RecurrentConfig.cell is {self.cell!r}; it must be one of {', '.join(cells)}")
+        _check(
+            self.source in (None, "last") or isinstance(self.source, AdditiveAttentionConfig),
+            f"RecurrentConfig.source is {self.source!r}; it must be None, 'last' or an AdditiveAttentionConfig",
+        )
+        _check(
+            self.source is None or not self.both_ways,
+            "a network that looks at a source writes from left to right; it can't read both ways (both_ways)",
+        )
+
+
+@record
 class ClampedGate:
     """(up + 1) * gate * sigmoid(alpha * gate), gate at most `limit` and up within it on both sides (gpt-oss)."""
 
@@ -381,7 +425,7 @@ class ExpertsConfig:
         )
 
 
-MixerConfig = AttentionConfig | LatentAttentionConfig | MambaConfig | Mamba2Config
+MixerConfig = AttentionConfig | LatentAttentionConfig | MambaConfig | Mamba2Config | RecurrentConfig
 
 
 @record
@@ -432,6 +476,8 @@ class SublayerConfig:
     dropout: float = 0.0
     kept: KeptHeads | None = None
     """Which of its heads `op` has, where some were cut off; `op` counts those it has."""
+    residual: bool = True
+    """The correction is added to x. False: it takes the place of x, as in recurrent networks."""
 
     def __post_init__(self) -> None:
         if self.kept is not None:
@@ -448,7 +494,8 @@ class SublayerConfig:
 class BlockConfig:
     """A mixer that moves information between tokens, and a feed-forward that works within one.
 
-    `cross`, between the two, looks at what an encoder made of the source. `parallel` feeds mixer and feed-forward the
+    `cross`, between the two, looks at what an encoder made of the source, as a recurrent mixer with a `source` does
+    itself. `parallel` feeds mixer and feed-forward the
     same x and adds both corrections at once (GPT-NeoX).
     """
 
@@ -467,6 +514,16 @@ class BlockConfig:
             or (self.ffn is not None and self.cross is None and self.mixer.after is None and self.ffn.after is None),
             "a parallel block needs a feed-forward, and no cross-attention and no norm after the addition",
         )
+        _check(
+            not self.parallel or (self.mixer.residual and self.ffn is not None and self.ffn.residual),
+            "a parallel block adds both corrections to the stream; neither can take its place (residual)",
+        )
+
+    @property
+    def looks_at_source(self) -> bool:
+        """Whether it reads what an encoder made of a source."""
+        op = self.mixer.op
+        return self.cross is not None or (isinstance(op, RecurrentConfig) and op.source is not None)
 
 
 # ---- whole models
@@ -648,6 +705,10 @@ class TokenIds:
     """What a decoder with an encoder begins with."""
 
 
+def _reads_both_ways(block: BlockConfig) -> bool:
+    return isinstance(block.mixer.op, RecurrentConfig) and block.mixer.op.both_ways
+
+
 @record
 class TransformerConfig:
     """A whole model: an encoder, a decoder, or a decoder that looks at an encoder; and heads."""
@@ -665,10 +726,15 @@ class TransformerConfig:
     def __post_init__(self) -> None:
         _check_positive(self, "d_model")
         _check(self.encoder is not None or self.decoder is not None, "a model needs an encoder, a decoder, or both")
-        crossed = self.decoder is not None and any(block.cross is not None for block in self.decoder.blocks)
+        crossed = self.decoder is not None and any(block.looks_at_source for block in self.decoder.blocks)
         _check(
             crossed == (self.encoder is not None and self.decoder is not None),
-            "a decoder beside an encoder looks at it (BlockConfig.cross), and one alone has nothing to look at",
+            "a decoder beside an encoder looks at it (BlockConfig.cross, or a recurrent mixer's source), and one alone "
+            "has nothing to look at",
+        )
+        _check(
+            self.decoder is None or not any(_reads_both_ways(block) for block in self.decoder.blocks),
+            "a decoder writes from left to right, so it can't be read from its end (RecurrentConfig.both_ways)",
         )
 
     @property

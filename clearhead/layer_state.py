@@ -1,6 +1,6 @@
 """What a layer remembers of the tokens it has read. Each mixer makes the kind it needs: `KVState` keeps every key and
 value, `WindowState` only those a window still reaches, `LatentState` what they are made from, `CrossState` those of the
-source, `ScanState` where a scan has come to.
+source, `ScanState` where a scan has come to, `RecurrentState` where a recurrent network has.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from clearhead.ops.masks import Positions
+from clearhead.ops.recurrence import Memory
 
 
 @runtime_checkable
@@ -231,30 +232,26 @@ class LatentState:
         return {} if self._kept is None else {"latent": self._kept[:, :, : self.length]}
 
 
-class ScanState:
-    """What a state-space layer keeps: the last inputs of its convolution, (B, W, C), and its state, (B, ..., N).
-
-    Both have one size however long the text, so a longer text can't be cut back to a shorter one; only what there was
-    before the last pass is remembered beside.
+class RunningState:
+    """What has one size however long the text, so that a longer text can't be cut back to a shorter one; only what
+    there was before the last pass is remembered beside.
     """
 
     def __init__(self) -> None:
         self.length = 0
-        self._kept: tuple[Tensor, Tensor] | None = None
-        self._before: tuple[int, tuple[Tensor, Tensor] | None] | None = None
+        self._kept: dict[str, Tensor] = {}
+        self._before: tuple[int, dict[str, Tensor]] | None = None
 
-    def recall(self) -> tuple[Tensor, Tensor] | tuple[None, None]:
-        """The tail of the convolution and the state, or None for both where nothing was read."""
-        if self._kept is None:
-            return None, None
-        if not torch.is_inference_mode_enabled() and self._kept[1].is_inference():
-            self._kept = (self._kept[0].clone(), self._kept[1].clone())
+    def _recall(self) -> dict[str, Tensor]:
+        """What is kept; nothing where nothing was read."""
+        if not torch.is_inference_mode_enabled():
+            self._kept = {name: x.clone() if x.is_inference() else x for name, x in self._kept.items()}
         return self._kept
 
-    def keep(self, n_new: int, tail: Tensor, state: Tensor) -> None:
+    def _keep(self, n_new: int, kept: dict[str, Tensor]) -> None:
         """Note what there is after `n_new` more slots."""
         self._before = (self.length, self._kept)
-        self.length, self._kept = self.length + n_new, (tail, state)
+        self.length, self._kept = self.length + n_new, kept
 
     def can_truncate(self, length: int) -> bool:
         return length in (0, self.length) or (self._before is not None and length == self._before[0])
@@ -262,7 +259,7 @@ class ScanState:
     def truncate(self, length: int) -> None:
         if length == self.length:
             return
-        self._kept = None if length == 0 or self._before is None else self._before[1]
+        self._kept = {} if length == 0 or self._before is None else self._before[1]
         self.length, self._before = length, None
 
     def select(self, rows: Int[Tensor, "b"]) -> None:
@@ -271,15 +268,39 @@ class ScanState:
             self._before = (self._before[0], _selected(self._before[1], rows))
 
     def tensors(self) -> dict[str, Tensor]:
-        return {} if self._kept is None else {"tail": self._kept[0], "state": self._kept[1]}
+        return dict(self._kept)
 
 
-def _selected(kept: tuple[Tensor, Tensor] | None, rows: Tensor) -> tuple[Tensor, Tensor] | None:
-    """These rows of what a scan keeps."""
-    if kept is None:
-        return None
+class ScanState(RunningState):
+    """What a state-space layer keeps: the last inputs of its convolution, (B, W, C), and its state, (B, ..., N)."""
+
+    def recall(self) -> tuple[Tensor, Tensor] | tuple[None, None]:
+        """The tail of the convolution and the state, or None for both where nothing was read."""
+        kept = self._recall()
+        return (kept["tail"], kept["state"]) if kept else (None, None)
+
+    def keep(self, n_new: int, tail: Tensor, state: Tensor) -> None:
+        """Note what there is after `n_new` more slots."""
+        self._keep(n_new, {"tail": tail, "state": state})
+
+
+class RecurrentState(RunningState):
+    """What a recurrent network keeps: its hidden vector, (B, F), and an LSTM its cell beside."""
+
+    def recall(self) -> Memory | None:
+        """Where it has come to; None where nothing was read."""
+        kept = self._recall()
+        return Memory(kept["hidden"], kept.get("cell")) if kept else None
+
+    def keep(self, n_new: int, memory: Memory) -> None:
+        """Note what there is after `n_new` more slots."""
+        self._keep(n_new, {name: x for name, x in memory._asdict().items() if x is not None})
+
+
+def _selected(kept: dict[str, Tensor], rows: Tensor) -> dict[str, Tensor]:
+    """These rows of what is kept."""
     with torch.inference_mode(False):
-        return kept[0].index_select(0, rows), kept[1].index_select(0, rows)
+        return {name: x.index_select(0, rows) for name, x in kept.items()}
 
 
 def _written(buffer: Tensor | None, new_BGTK: Tensor, start: int, capacity: int | None) -> Tensor:

@@ -40,12 +40,21 @@ EXPERTS = {"router_logits": "B T E", "chosen": "B T C", "out": "B T D"}
 # F channels (or H heads of K), each with N numbers of state.
 MAMBA = {"delta": "B T F", "state": "B T F N", "out": "B T D"}
 MAMBA2 = {"delta": "B T H", "state": "B T H K N", "out": "B T D"}
+# F hidden units, of both directions side by side. An LSTM has a cell, and gates i, f, g, o (that of 1997 i, g, o); a
+# GRU gates r, z, n; alignment is what attention to a source weighs its S tokens with.
+RECURRENT = {
+    "hidden": "B T F",
+    "cell": "B T F",
+    "gates": "B T F C",
+    "alignment": "B T S",
+    "out": "B T D",
+}
 # What the embedding sums, each as wide as its table; W where it is brought to the width of the stream after that.
 EMBEDDING = ("front", "types", "positions")
 STACK = {"embed": "B T D", "final": "B T D"}
 MODEL = {**STACK, "logits": "B T V"}
 
-EVERY_NAME = frozenset({*CROSSED_BLOCK, *ATTENTION, *FEED_FORWARD, *EXPERTS, *MAMBA, *EMBEDDING, *MODEL})
+EVERY_NAME = frozenset({*CROSSED_BLOCK, *ATTENTION, *FEED_FORWARD, *EXPERTS, *MAMBA, *RECURRENT, *EMBEDDING, *MODEL})
 FORBIDDING = frozenset({"scores", "router_logits"})
 """Where minus infinity means: not this key, not this expert."""
 

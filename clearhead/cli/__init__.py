@@ -26,6 +26,7 @@ VERBS = {
     "cost": "work out what a model takes to hold, run, train and serve, from its config alone",
     "train": "train a model by a recipe: from nothing, or on from a checkpoint",
     "evaluate": "measure a model on texts, pairs, labels or tasks, or on what its run held out",
+    "claim": "measure what the lesson and the papers say, and whether it holds",
     "families": "list the published architectures that can be loaded",
 }
 

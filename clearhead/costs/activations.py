@@ -21,6 +21,7 @@ from functools import singledispatch
 from typing import Any
 
 from clearhead.config import (
+    AdditiveAttentionConfig,
     AlibiConfig,
     AttentionConfig,
     BlockConfig,
@@ -34,6 +35,7 @@ from clearhead.config import (
     Mamba2Config,
     MambaConfig,
     NormConfig,
+    RecurrentConfig,
     RelativeBiasConfig,
     ScoresConfig,
     StackConfig,
@@ -50,12 +52,13 @@ from clearhead.costs.names import (
     HEADS,
     NORMS,
     PARTS,
+    RECURRENCE,
     ROUTER,
     SCAN,
     WORKING,
     not_understood,
 )
-from clearhead.costs.weights import made_widths, mamba2_channels
+from clearhead.costs.weights import gate_numbers, made_widths, mamba2_channels, recurrent_input
 from clearhead.ops.attention_tiled import CELLS
 from clearhead.ops.attention_tiled import TILE as TILE_SIDE
 from clearhead.ops.backends import LARGE, SMALL
@@ -203,6 +206,34 @@ def _mamba2(op: Mamba2Config, d_model: int, run: Run, heads: None = None) -> Par
     yield NORMS, n * f * (1 if op.n_groups == 1 else 2) + n * op.n_groups
 
 
+IN_LOOP = {"simple": 2.5, "gru": 9.5, "lstm": 8.5, "lstm_1997": 6.5}
+"""What the loop in which attention to a source stands keeps of a token, in vectors of a cell's width."""
+
+
+@kept.register
+def _recurrent(op: RecurrentConfig, d_model: int, run: Run, heads: None = None) -> Parts:
+    """Attention to a source keeps a vector for each pair of a token and one of the source (Bahdanau 2014)."""
+    n, f, read = run.rows, op.d_hidden, recurrent_input(op, d_model)
+    if isinstance(op.source, AdditiveAttentionConfig):
+        a = op.source.d_attention
+        yield RECURRENCE, n * d_model + int(n * f * IN_LOOP[op.cell])
+        yield ATTENTION, n * (d_model + run.source * (1 + a)) + run.batch * run.source * a
+        return
+    n_ways = 1 + op.both_ways
+    yield RECURRENCE, n * n_ways * (read + _by_kernel(op, read)) + n * f * n_ways * op.both_ways
+
+
+def _by_kernel(op: RecurrentConfig, read: int) -> int:
+    """What torch's kernel keeps of a token beside the token itself; oneDNN, with which an LSTM runs, a workspace."""
+    f = op.d_hidden
+    match op.cell:
+        case "simple":
+            return 2 * f
+        case "gru":
+            return 8 * f
+    return int(10.5 * f) + 6 * max(read, f)
+
+
 # ---- feed-forwards
 
 
@@ -246,6 +277,10 @@ def _sublayer(config: SublayerConfig, found: Parts, d_model: int, run: Run) -> P
     yield NORMS, sum(_norm(norm, run.rows, d_model) for norm in (config.pre, config.out, config.after))
     if config.dropout > 0:
         yield NORMS, run.rows * d_model
+    op = config.op
+    if isinstance(op, RecurrentConfig) and not config.residual and op.d_hidden * (1 + op.both_ways) == d_model:
+        # What takes the place of the stream is what the next layer reads.
+        yield RECURRENCE, -run.rows * d_model
 
 
 Moment = tuple[list[tuple[str, int]], int]
@@ -369,6 +404,12 @@ def _mamba_room(op: MambaConfig, run: Run) -> int:
 def _mamba2_room(op: Mamba2Config, run: Run) -> int:
     """Gradients of the whole text, to which each chunk adds its own in a tensor as large."""
     return run.rows * (op.n_heads * op.d_head + 2 * mamba2_channels(op))
+
+
+@room.register
+def _recurrent_room(op: RecurrentConfig, run: Run) -> int:
+    """Gradients of all gates; in a loop, of every step and of their sum."""
+    return run.rows * gate_numbers(op) * (3 if isinstance(op.source, AdditiveAttentionConfig) else 1)
 
 
 @room.register

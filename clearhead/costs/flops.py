@@ -19,6 +19,7 @@ from math import prod
 from typing import Any
 
 from clearhead.config import (
+    AdditiveAttentionConfig,
     AttentionConfig,
     EmbedConfig,
     ExpertsConfig,
@@ -31,13 +32,24 @@ from clearhead.config import (
     MambaConfig,
     MaskConfig,
     PatchesConfig,
+    RecurrentConfig,
     StackConfig,
     TokensConfig,
     TransformConfig,
     TransformerConfig,
 )
-from clearhead.costs.names import ATTENTION, EMBEDDING, EXPERTS, FEED_FORWARD, HEADS, ROUTER, SCAN, not_understood
-from clearhead.costs.weights import made_widths, mamba2_channels, transformed
+from clearhead.costs.names import (
+    ATTENTION,
+    EMBEDDING,
+    EXPERTS,
+    FEED_FORWARD,
+    HEADS,
+    RECURRENCE,
+    ROUTER,
+    SCAN,
+    not_understood,
+)
+from clearhead.costs.weights import gate_numbers, made_widths, mamba2_channels, recurrent_input, transformed
 from clearhead.ops.scan import CHUNK, SEGMENT, chunk_size
 
 
@@ -256,6 +268,29 @@ def _mamba2(op: Mamba2Config, d_model: int, run: Run, kept: None = None) -> Part
     yield SCAN, Work(projections + scan)
 
 
+@work.register
+def _recurrent(op: RecurrentConfig, d_model: int, run: Run, kept: None = None) -> Parts:
+    """Two products a token and cell. A first vector of zeros has no gradient. The cell of 1997 runs as one whose
+    forget gate is open; with additive attention every step asks every token of the source (Bahdanau 2014).
+    """
+    f, n_ways, of_source = op.d_hidden, 1 + op.both_ways, 0 if run.context else run.batch
+    attends = isinstance(op.source, AdditiveAttentionConfig)
+    c = 4 * f if op.cell == "lstm_1997" and not attends else gate_numbers(op)
+    found = run.product(run.rows, recurrent_input(op, d_model), n_ways * c) + run.product(run.rows, f, n_ways * c)
+    if op.source is not None:
+        found += run.product(of_source, d_model, f)
+    elif run.training:
+        found -= run.product(run.batch, f, n_ways * c, gradients=0)
+    if n_ways * f != d_model:
+        found += run.product(run.rows, n_ways * f, d_model)
+    yield RECURRENCE, Work(found)
+    if isinstance(op.source, AdditiveAttentionConfig):
+        a = op.source.d_attention
+        projections = run.product(run.rows, f, a) + run.product(of_source * run.source, d_model, a)
+        cells = run.product(run.rows * run.source, 1, a + d_model)
+        yield ATTENTION, Work(projections, quadratic=cells, needed=cells)
+
+
 # ---- feed-forwards
 
 
@@ -362,7 +397,7 @@ def model_work(config: TransformerConfig, run: Run, n_read: int) -> Parts:
 def sequential_steps(op: Any, n_tokens: int, one_by_one: bool = False) -> int:
     """How many steps of a mixer, one after another, a text takes that is there in full (Vaswani 2017, table 1): 1 for
     attention; a scan in chunks goes through the tokens of a chunk twice and through the chunks once, and as a
-    recurrence, `one_by_one`, through all tokens.
+    recurrence, `one_by_one`, through all tokens, as a recurrent network always does.
 
     Raises:
         ClearheadError: nothing is known of such a mixer.
@@ -381,6 +416,11 @@ def _in_chunks(op: MambaConfig, n_tokens: int, one_by_one: bool = False) -> int:
     if one_by_one:
         return n_tokens
     return sum(2 * chunk_size(n) + -(-n // chunk_size(n)) for n in pieces(n_tokens, SEGMENT))
+
+
+@sequential_steps.register
+def _one_by_one(op: RecurrentConfig, n_tokens: int, one_by_one: bool = False) -> int:
+    return n_tokens
 
 
 @sequential_steps.register

@@ -9,13 +9,14 @@ from clearhead.errors import ClearheadError
 EMBEDDING = "embedding"
 ATTENTION = "attention"
 SCAN = "scan"
+RECURRENCE = "recurrence"
 FEED_FORWARD = "feed-forward"
 EXPERTS = "experts"
 ROUTER = "router"
 NORMS = "norms"
 HEADS = "heads"
 WORKING = "working"
-PARTS = (EMBEDDING, ATTENTION, SCAN, FEED_FORWARD, EXPERTS, ROUTER, NORMS, HEADS)
+PARTS = (EMBEDDING, ATTENTION, SCAN, RECURRENCE, FEED_FORWARD, EXPERTS, ROUTER, NORMS, HEADS)
 
 
 def not_understood(config: Any) -> ClearheadError:

@@ -23,6 +23,7 @@ from clearhead.config import (
     LatentWidths,
     Mamba2Config,
     MambaConfig,
+    RecurrentConfig,
     RotaryConfig,
     SublayerConfig,
     TokensConfig,
@@ -116,6 +117,11 @@ def _mamba(op: MambaConfig) -> MambaConfig:
 @narrow.register
 def _mamba2(op: Mamba2Config) -> Mamba2Config:
     return replace(op, d_head=WIDTH, d_state=WIDTH)
+
+
+@narrow.register
+def _recurrent(op: RecurrentConfig) -> RecurrentConfig:
+    return replace(op, d_hidden=STREAM, source=None)
 
 
 @narrow.register

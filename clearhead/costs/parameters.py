@@ -14,7 +14,8 @@ class Parameters:
     """Numbers that loading allocates; what is tied or shared counts once."""
 
     parts: dict[str, int]
-    """By part: embedding, attention, scan, feed-forward, experts, router, norms, heads; those that a model has."""
+    """By part: embedding, attention, scan, recurrence, feed-forward, experts, router, norms, heads; those that a model
+    has."""
     total: int
     active: int
     """Those that work on one token: of the experts only the chosen."""

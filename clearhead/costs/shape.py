@@ -12,6 +12,7 @@ from clearhead.config import (
     LatentAttentionConfig,
     Mamba2Config,
     MambaConfig,
+    RecurrentConfig,
     StackConfig,
     TransformerConfig,
     TwoTowersConfig,
@@ -69,3 +70,12 @@ def _mamba(op: MambaConfig) -> str:
 @_mixer.register
 def _mamba2(op: Mamba2Config) -> str:
     return f"scans of {op.n_heads} heads of {op.d_head} with a state of {op.d_state}"
+
+
+@_mixer.register
+def _recurrent(op: RecurrentConfig) -> str:
+    ways = " each way" if op.both_ways else ""
+    return f"{CELL_NAMES[op.cell]} of {op.d_hidden:,}{ways}"
+
+
+CELL_NAMES = {"simple": "simple recurrence", "lstm": "LSTM", "lstm_1997": "LSTM without a forget gate", "gru": "GRU"}

@@ -5,27 +5,33 @@ window            the same, of no more tokens than the window
 latent            C + R numbers a token: the vector keys and values are made from, and a rotated key (DeepSeek-V2)
 cross             2 G K numbers a token of the source, however long the text
 scan              the state and the last inputs of the convolution, however long the text
+recurrent         the hidden vector, and of an LSTM the cell, however long the text
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import singledispatch
 from typing import Any
 
 from clearhead.config import (
+    AdditiveAttentionConfig,
     AttentionConfig,
+    BlockConfig,
     LatentAttentionConfig,
     Mamba2Config,
     MambaConfig,
+    RecurrentConfig,
     StackConfig,
 )
 from clearhead.costs.names import not_understood
 from clearhead.costs.weights import mamba2_channels
+from clearhead.ops.recurrence import HAS_CELL
 
 STATE_WIDTH = 4
-"""A scan's state is in float32 at least: it is a sum over the whole text."""
+"""The state of a scan or a recurrent network is in float32 at least: it is carried over the whole text."""
 
 
 @dataclass(frozen=True)
@@ -37,12 +43,13 @@ class StateBytes:
     per_token: int
     """What one token of one text takes in the layers that keep it; in a window's, while it is in reach."""
     growth: int
-    """What the next token of one text adds: nothing in windows that are full, and in scans."""
+    """What the next token of one text adds: nothing in windows that are full, in scans, and in recurrent networks."""
     kinds: dict[str, int]
-    """`total` by kind of layer: full, grouped, window, latent, cross, scan."""
+    """`total` by kind of layer: full, grouped, window, latent, cross, scan, recurrent."""
     multi_head_total: int
     """What multi-head attention would have taken in place of every mixer: keys and values of every head, for every
-    token; in place of a scan, two vectors of the stream's width (in Vaswani 2017, heads x width is d_model)."""
+    token; in place of a scan or a recurrent network, two vectors of the stream's width (in Vaswani 2017, heads x width
+    is d_model)."""
 
     @property
     def of_text(self) -> int:
@@ -113,12 +120,19 @@ def _scan(tail: int, state: int, d_model: int, width: int) -> Kept:
     return Kept(kind="scan", fixed=fixed, multi_head=2 * d_model * width)
 
 
+@kept.register
+def _recurrent(op: RecurrentConfig, d_model: int, width: int) -> Kept:
+    vectors = 1 + (op.cell in HAS_CELL)
+    fixed = vectors * op.d_hidden * max(width, STATE_WIDTH)
+    return Kept(kind="recurrent", fixed=fixed, multi_head=2 * d_model * width)
+
+
 def state_bytes(
     decoder: StackConfig | None, d_model: int, batch: int, context: int, width: int, source: int
 ) -> StateBytes:
     """What a decoder keeps of `batch` texts of `context` tokens each, and of sources of `source` tokens."""
     layers = [] if decoder is None else [kept(block.mixer.op, d_model, width) for block in decoder.blocks]
-    crossed = [] if decoder is None else [_source(block.cross.op, width) for block in decoder.blocks if block.cross]
+    crossed = [] if decoder is None else [one for block in decoder.blocks for one in _sources(block, d_model, width)]
     kinds: Counter[str] = Counter()
     for layer in layers:
         kinds[layer.kind] += batch * layer.total(context)
@@ -135,8 +149,20 @@ def state_bytes(
     )
 
 
-def _source(op: Any, width: int) -> Kept:
-    """Cross-attention keeps keys and values of the whole source."""
-    assert isinstance(op, AttentionConfig)  # the config sees to it
-    per_head = 2 * op.d_head * width
-    return Kept(kind="cross", per_token=op.n_kv_heads * per_head, multi_head=op.n_heads * per_head)
+def _sources(block: BlockConfig, d_model: int, width: int) -> Iterator[Kept]:
+    """What a block keeps of a source: cross-attention its keys and values; a recurrent network each of its vectors and
+    what its query is compared to, or its last vector alone, in the place of both.
+    """
+    if block.cross is not None:
+        op = block.cross.op
+        assert isinstance(op, AttentionConfig)  # the config sees to it
+        per_head = 2 * op.d_head * width
+        yield Kept(kind="cross", per_token=op.n_kv_heads * per_head, multi_head=op.n_heads * per_head)
+    recurrent, wide = block.mixer.op, max(width, STATE_WIDTH)
+    if isinstance(recurrent, RecurrentConfig) and recurrent.source is not None:
+        multi_head = 2 * d_model * width
+        if isinstance(recurrent.source, AdditiveAttentionConfig):
+            a = recurrent.source.d_attention
+            yield Kept(kind="cross", per_token=(d_model + a) * wide, multi_head=multi_head)
+        else:
+            yield Kept(kind="cross", per_token=2 * d_model * wide, reach=1, multi_head=multi_head)

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from clearhead.config import TransformerConfig
+from clearhead.config import RecurrentConfig, TransformerConfig
 from clearhead.costs.count import Counts
 from clearhead.costs.devices import Device
 from clearhead.costs.names import EMBEDDING, HEADS
@@ -143,11 +143,12 @@ def matrix_shapes(counts: Counts) -> dict[tuple[int, int], int]:
 
 def sequential_steps(counts: Counts, tokens: int) -> int:
     """How many steps of a pass over a text wait for one another: one a layer of attention, however long the text, and
-    in a scan as many as this library's chunks take, about 2 sqrt(T) (Vaswani 2017, table 1).
+    in a scan as many as this library's chunks take, about 2 sqrt(T), and in a recurrent network one a token (Vaswani
+    2017, table 1).
     """
     ops = [block.mixer.op for stack in counts.stacks for block in stack.blocks]
     in_scan = chunk_size(tokens) + -(-tokens // chunk_size(tokens))
-    return sum(1 if hasattr(op, "mask") else in_scan for op in ops)
+    return sum(1 if hasattr(op, "mask") else tokens if isinstance(op, RecurrentConfig) else in_scan for op in ops)
 
 
 def recurrent_steps(counts: Counts, tokens: int) -> int:

@@ -16,7 +16,14 @@ from dataclasses import dataclass
 from functools import singledispatch
 from typing import Any
 
-from clearhead.config import AttentionConfig, BlockConfig, LatentAttentionConfig, Mamba2Config, MambaConfig
+from clearhead.config import (
+    AttentionConfig,
+    BlockConfig,
+    LatentAttentionConfig,
+    Mamba2Config,
+    MambaConfig,
+    RecurrentConfig,
+)
 from clearhead.costs.names import not_understood
 from clearhead.errors import ClearheadError
 
@@ -72,7 +79,8 @@ def tiled(n_queries: int, n_keys: int, heads: Heads, fast_memory: int) -> int:
 
 @singledispatch
 def heads_of(op: Any) -> Heads | None:
-    """The heads of a mixer that has some; a scan writes no matrix of scores out.
+    """The heads of a mixer that has some; a scan or a recurrent network writes no matrix of
+    scores out.
 
     Raises:
         ClearheadError: nothing is known of such a mixer.
@@ -92,7 +100,8 @@ def _latent_attention(op: LatentAttentionConfig) -> Heads:
 
 @heads_of.register(MambaConfig)
 @heads_of.register(Mamba2Config)
-def _scan(op: MambaConfig | Mamba2Config) -> None:
+@heads_of.register(RecurrentConfig)
+def _scan(op: MambaConfig | Mamba2Config | RecurrentConfig) -> None:
     return None
 
 

@@ -13,6 +13,7 @@ from math import prod
 from typing import Any
 
 from clearhead.config import (
+    AdditiveAttentionConfig,
     AlibiConfig,
     AttentionConfig,
     BlockConfig,
@@ -28,6 +29,7 @@ from clearhead.config import (
     MambaConfig,
     NormConfig,
     PatchesConfig,
+    RecurrentConfig,
     RelativeBiasConfig,
     StackConfig,
     SublayerConfig,
@@ -43,10 +45,12 @@ from clearhead.costs.names import (
     FEED_FORWARD,
     HEADS,
     NORMS,
+    RECURRENCE,
     ROUTER,
     SCAN,
     not_understood,
 )
+from clearhead.ops.recurrence import GATES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,6 +195,36 @@ def _filters(n_channels: int, width: int, bias: bool) -> Weights:
     yield Weight(part=SCAN, shape=(n_channels, 1, width))
     if bias:
         yield Weight(part=SCAN, shape=(n_channels,))
+
+
+@weights.register
+def _recurrent(op: RecurrentConfig, d_model: int, kept: None = None) -> Weights:
+    """Of each cell two matrices and two biases, as torch has them; what looks at a source; and a matrix where the
+    width is another than the stream's.
+    """
+    c, f = gate_numbers(op), op.d_hidden
+    for _ in range(1 + op.both_ways):
+        yield from _linear(RECURRENCE, recurrent_input(op, d_model), c, True)
+        yield from _linear(RECURRENCE, f, c, True)
+    if op.source is not None:
+        yield from _linear(RECURRENCE, d_model, f, True)
+    if isinstance(op.source, AdditiveAttentionConfig):
+        a = op.source.d_attention
+        yield from _linear(ATTENTION, f, a, False)
+        yield from _linear(ATTENTION, d_model, a, False)
+        yield Weight(part=ATTENTION, shape=(a,))
+    if f * (1 + op.both_ways) != d_model:
+        yield from _linear(RECURRENCE, f * (1 + op.both_ways), d_model, False)
+
+
+def gate_numbers(op: RecurrentConfig) -> int:
+    """How many numbers a cell works out of a token and the vector before it."""
+    return max(1, len(GATES[op.cell])) * op.d_hidden
+
+
+def recurrent_input(op: RecurrentConfig, d_model: int) -> int:
+    """How wide it is what a cell reads: a token, and what it is given of a source."""
+    return d_model * (1 + (op.source is not None))
 
 
 # ---- feed-forwards

@@ -38,6 +38,7 @@ from clearhead.families import (
     qwen2,
     qwen3,
     qwen3_moe,
+    recurrent,
     roberta,
     roformer,
     t5,
@@ -82,6 +83,7 @@ MODULES = (
     bart,
     t5,
     whisper,
+    recurrent,
 )
 FAMILIES: dict[str, Family] = {module.FAMILY.model_type: module.FAMILY for module in MODULES}
 

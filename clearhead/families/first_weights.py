@@ -15,6 +15,8 @@ FIRST_WEIGHTS = {
     "bamba": _AS_GPT2,
     "bart": _AS_BERT,
     "bert": _AS_BERT,
+    # Only its tables: a cell starts with values of its own, and tables as torch has them.
+    "clearhead_recurrent": InitConfig(std=None, deep=False, tables=1.0),
     # Radford 2021, as its code has it: by the number of inputs, and writers by the depth.
     "clip": InitConfig(std=None, tables=0.02),
     # DeepSeek-AI 2024, section 4.2.

@@ -18,6 +18,7 @@ from clearhead.config import (
     Mamba2Config,
     MambaConfig,
     PatchesConfig,
+    RecurrentConfig,
     RelativeBiasConfig,
     RotaryConfig,
     SinusoidalPositions,
@@ -137,6 +138,8 @@ def _mixer(block: BlockConfig) -> str:
             return "scan"
         case Mamba2Config():
             return "scan by heads"
+        case RecurrentConfig(cell=cell):
+            return f"recurrent ({cell})"
     raise AssertionError(block.mixer.op)
 
 

@@ -20,6 +20,7 @@ from clearhead.config import (
     Mamba2Config,
     MambaConfig,
     NormConfig,
+    RecurrentConfig,
     StackConfig,
     SublayerConfig,
     TokenHeadConfig,
@@ -38,6 +39,7 @@ READS: Mapping[type, tuple[str, ...]] = {
     ExpertsConfig: ("router", "gate_proj", "up_proj", "shared.gate_proj", "shared.up_proj"),
     MambaConfig: ("in_proj",),
     Mamba2Config: ("in_proj",),
+    RecurrentConfig: ("cell.x_proj", "back.x_proj"),
 }
 """What reads the stream, by kind of sub-layer, where it is there. Its last dimension is the stream's."""
 WRITES: Mapping[type, tuple[str, ...]] = {
@@ -47,6 +49,7 @@ WRITES: Mapping[type, tuple[str, ...]] = {
     ExpertsConfig: ("down_proj", "shared.down_proj"),
     MambaConfig: ("out_proj",),
     Mamba2Config: ("out_proj",),
+    RecurrentConfig: ("out_proj",),
 }
 """What writes to it. Its last dimension but one is the stream's."""
 FROM_SOURCE = ("k_proj", "v_proj")
@@ -195,6 +198,8 @@ def _biased(sublayer: SublayerConfig) -> SublayerConfig:
             raise ClearheadError(
                 "queries of latent attention that are not compressed have no bias to fold a norm's into"
             )
+        case RecurrentConfig():
+            pass  # it always has one
         case _:
             op = replace(op, bias=True)
     return replace(sublayer, op=op)

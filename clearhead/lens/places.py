@@ -91,7 +91,7 @@ class Site:
 
     def stack(self, letter: str) -> str:
         """The path of the stack whose slots this axis counts: keys of cross-attention are the source's."""
-        crossed = ".cross." in self.address
+        crossed = ".cross." in self.address or self.name == "alignment"
         source = crossed and (letter == KEYS or self.name in ("k_raw", "k", "v"))
         return SOURCE if source else stack_of(self.address)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from clearhead.errors import ClearheadError
 from clearhead.lens.frozen import FrozenNorm
 from clearhead.nn.block import Norms
 from clearhead.taps import address
@@ -70,13 +71,22 @@ class Addition:
 
 
 def additions(stack: Stack) -> list[Addition]:
-    """All of a stack's, in order. `stack` is a model, or its encoder."""
+    """All of a stack's, in order. `stack` is a model, or its encoder.
+
+    Raises:
+        ClearheadError: something takes the place of the stream, which then is no sum.
+    """
     found: list[Addition] = []
     for layer, block in enumerate(stack.layers):
         before = f"{block.path}.resid_pre"
         for kind, after in AFTER.items():
             op = getattr(block, kind)
             if op is not None:
+                if not getattr(block.config, kind).residual:
+                    raise ClearheadError(
+                        f"{op.path} takes the place of the stream and adds nothing to it, so there is no sum to take "
+                        "apart; this is for models whose sub-layers add (SublayerConfig.residual)"
+                    )
                 norms, scale = getattr(block, f"{kind}_norm"), getattr(block.config, kind).scale
                 found.append(Addition(layer, kind, op, norms, scale, before))
                 before = f"{block.path}.{after}"

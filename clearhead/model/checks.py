@@ -17,7 +17,7 @@ def check_tokens(tokens_BT: Tensor, embed: Embedding, name: str) -> None:
     """Refuse token ids of a wrong shape or kind, or outside the vocabulary. `name` is what the caller calls them."""
     front = embed.config.front
     assert isinstance(front, TokensConfig)
-    if tokens_BT.ndim != 2 or tokens_BT.shape[1] == 0:
+    if tokens_BT.ndim != 2 or tokens_BT.numel() == 0:
         raise ClearheadError(f"{name} must be of shape (rows, length), not {tuple(tokens_BT.shape)}; give at least one")
     n = front.vocab_size
     check_ids(name, tokens_BT, n, f"in this model's vocabulary of {n}")

@@ -19,6 +19,7 @@ from clearhead.config import (
     Mamba2Config,
     MambaConfig,
     PatchesConfig,
+    RecurrentConfig,
     RelativeBiasConfig,
     RotaryConfig,
     StackConfig,
@@ -27,6 +28,8 @@ from clearhead.config import (
     TransformerConfig,
     TwoTowersConfig,
 )
+
+CELLS = {"simple": "simple recurrent network", "lstm": "LSTM", "lstm_1997": "LSTM of 1997", "gru": "GRU"}
 
 
 @dataclass(frozen=True)
@@ -169,7 +172,7 @@ def _heads(config: TransformerConfig) -> Iterator[tuple[str, str]]:
 def _layer(block: BlockConfig) -> str:
     """One block in words."""
     words = [_op(block.mixer)]
-    if block.cross is not None:
+    if block.looks_at_source:
         words.append("looks at the source")
     if block.ffn is not None:
         words.append(_op(block.ffn))
@@ -190,6 +193,8 @@ def _op(sublayer: SublayerConfig) -> str:
             return f"selective scan, {d_inner} channels, state {d_state}"
         case Mamba2Config() as op:
             return f"selective scan, {op.n_heads} heads of {op.d_head}, state {op.d_state}"
+        case RecurrentConfig() as op:
+            return f"{CELLS[op.cell]}, {op.d_hidden} hidden units{' each way' if op.both_ways else ''}"
         case FeedForwardConfig() as op:
             return _feed_forward(op)
         case ExpertsConfig() as op:

@@ -17,6 +17,7 @@ from clearhead.config import (
     LatentAttentionConfig,
     Mamba2Config,
     MambaConfig,
+    RecurrentConfig,
     SublayerConfig,
 )
 from clearhead.forward import Pass
@@ -28,6 +29,7 @@ from clearhead.nn.latent_attention import LatentAttention
 from clearhead.nn.mamba import Mamba
 from clearhead.nn.mamba2 import Mamba2
 from clearhead.nn.norm import Norm
+from clearhead.nn.recurrent import Recurrent
 
 OPS: dict[type, type[nn.Module]] = {
     AttentionConfig: Attention,
@@ -36,6 +38,7 @@ OPS: dict[type, type[nn.Module]] = {
     LatentAttentionConfig: LatentAttention,
     MambaConfig: Mamba,
     Mamba2Config: Mamba2,
+    RecurrentConfig: Recurrent,
 }
 """Which module computes what a config describes. A new kind of sub-layer is a new row."""
 
@@ -73,18 +76,18 @@ class Block(nn.Module):
     def forward(self, x_BTD: Float[Tensor, "B T d"], p: Pass) -> Float[Tensor, "B T d"]:
         c = self.config
         x_BTD = start_BTD = p.tap(self.path, "resid_pre", x_BTD)
-        x_BTD = x_BTD + self._correction(self.mixer, self.mixer_norm, c.mixer, start_BTD, p)
+        x_BTD = _onto(x_BTD, self._correction(self.mixer, self.mixer_norm, c.mixer, start_BTD, p), c.mixer)
         if self.mixer_norm.after is not None:
             x_BTD = self.mixer_norm.after(x_BTD)
         x_BTD = p.tap(self.path, "resid_mid", x_BTD)
         if self.cross is not None and self.cross_norm is not None and c.cross is not None:
-            x_BTD = x_BTD + self._correction(self.cross, self.cross_norm, c.cross, x_BTD, p)
+            x_BTD = _onto(x_BTD, self._correction(self.cross, self.cross_norm, c.cross, x_BTD, p), c.cross)
             if self.cross_norm.after is not None:
                 x_BTD = self.cross_norm.after(x_BTD)
             x_BTD = p.tap(self.path, "resid_cross", x_BTD)
         if self.ffn is not None and self.ffn_norm is not None and c.ffn is not None:
             read_BTD = start_BTD if c.parallel else x_BTD
-            x_BTD = x_BTD + self._correction(self.ffn, self.ffn_norm, c.ffn, read_BTD, p)
+            x_BTD = _onto(x_BTD, self._correction(self.ffn, self.ffn_norm, c.ffn, read_BTD, p), c.ffn)
             if self.ffn_norm.after is not None:
                 x_BTD = self.ffn_norm.after(x_BTD)
         return p.tap(self.path, "resid_post", x_BTD)
@@ -101,6 +104,11 @@ class Block(nn.Module):
         if c.scale != 1.0:
             out_BTD = out_BTD * c.scale
         return p.tap(op.path, "out", out_BTD)
+
+
+def _onto(x_BTD: Tensor, correction_BTD: Tensor, c: SublayerConfig) -> Tensor:
+    """The stream after a sub-layer."""
+    return x_BTD + correction_BTD if c.residual else correction_BTD
 
 
 def _mixer(d_model: int, config: SublayerConfig) -> nn.Module:

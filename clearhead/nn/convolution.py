@@ -57,8 +57,8 @@ def _reading(p: Pass) -> Reading:
     has_documents = p.places.positions is not p.positions
     if p.mask is not None and not (has_documents and isinstance(p.mask, SameDocument)):
         raise ClearheadError(
-            "mask= says which token may look at which, and a state-space layer keeps one state of all that it has "
-            "read; leave the mask out, or use present= for padding and documents= for packed texts"
+            "mask= says which token may look at which, and a recurrent or state-space layer keeps one state of all "
+            "that it has read; leave the mask out, or use present= for padding and documents= for packed texts"
         )
     if p.positions.span is not None and not has_documents:
         return Reading()

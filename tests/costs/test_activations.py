@@ -11,6 +11,7 @@ from torch import Tensor
 
 from clearhead.config import ScoresConfig, StackConfig, TokensConfig, TwoTowersConfig
 from clearhead.costs import counts
+from clearhead.costs.live import Live
 from clearhead.errors import ClearheadError
 from clearhead.model.build import build
 from clearhead.training import objectives
@@ -19,7 +20,6 @@ from clearhead.training.data.batches import Batch
 from clearhead.training.objectives import Labels, MaskedTokens
 from clearhead.training.recompute import recomputed_parts
 from tests import tiny
-from tests.costs.live import Live
 from tests.costs.models import ORDINARY, Config, config_of, published
 from tests.costs.small import ATTENTION, small
 from tests.families import pairs

@@ -8,7 +8,7 @@ from clearhead.families import FAMILIES
 
 # The published class leaves out what no model can be made without.
 NEEDED = {"esm": {"pad_token_id": 1}}
-OUR_OWN = {"attention_only"}
+OUR_OWN = {"attention_only", "clearhead_recurrent"}
 """What no class was published for."""
 
 

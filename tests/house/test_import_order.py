@@ -16,8 +16,9 @@ PACKAGE = ROOT / "clearhead"
 
 # fmt: off
 ORDER = [
-    "errors", "files", "progress", "ops", "config", "taps", "layer_state", "state", "forward", "nn", "model", "families",
-    "inputs", "checkpoints", "costs", "generation", "lens", "recurrent", "training", "claims", "serving", "studio", "cli",
+    "errors", "files", "progress", "ops", "config", "taps", "layer_state", "state", "forward", "nn", "model",
+    "families", "inputs", "checkpoints", "costs", "generation", "lens", "recurrent", "training", "claims", "serving",
+    "studio", "cli",
 ]
 # fmt: on
 OPS_MAY_IMPORT = {"torch", "jaxtyping", "clearhead"}

@@ -128,6 +128,7 @@ def test_what_a_pass_refuses(without_shape_checks):
         ((torch.tensor([[50]]),), {}, "token 50 is not in this model's vocabulary of 50"),
         ((torch.tensor([[-1]]),), {}, "token -1"),
         ((torch.zeros(1, 0, dtype=torch.long),), {}, "at least one"),
+        ((torch.zeros(0, 3, dtype=torch.long),), {}, "at least one"),
         ((torch.zeros(1, 65, dtype=torch.long),), {}, "65 tokens long, and this model has positions for 64"),
         ((ok,), {"present": torch.ones(1, 2, dtype=torch.bool)}, "present has shape"),
         ((ok,), {"documents": ok, "state": model.new_state()}, "documents"),

@@ -18,7 +18,7 @@ class Live(TorchDispatchMode):
     """
 
     def __init__(self, known: Iterable[Tensor]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.now = self.peak = 0
         self._seen = {tensor.untyped_storage()._cdata for tensor in known}
 

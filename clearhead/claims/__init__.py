@@ -1,0 +1,1 @@
+"""The lesson's statements as measurements: one file a claim, by chapter (see `catalogue`)."""

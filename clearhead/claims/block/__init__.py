@@ -1,0 +1,1 @@
+"""The block (S40 to S47)."""

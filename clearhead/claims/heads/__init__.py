@@ -1,0 +1,1 @@
+"""Many heads (S29 to S33)."""

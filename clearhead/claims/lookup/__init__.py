@@ -1,0 +1,1 @@
+"""Attention as a soft lookup (S11 to S19)."""

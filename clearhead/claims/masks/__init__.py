@@ -1,0 +1,1 @@
+"""Encoders, decoders and masks (S48 to S54)."""

@@ -1,0 +1,1 @@
+"""Positions (S34 to S39)."""

@@ -1,0 +1,1 @@
+"""Scale and efficiency (S55 to S65)."""

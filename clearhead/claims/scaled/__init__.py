@@ -1,0 +1,1 @@
+"""Scaled dot-product attention (S20 to S28)."""
