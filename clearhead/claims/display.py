@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from clearhead.claims.running import Told
 
@@ -31,7 +31,10 @@ class Display:
             from rich.console import Console
             from rich.progress import BarColumn, Progress, TextColumn
 
-            said, note = TextColumn("{task.description}"), TextColumn("{task.fields[note]}", style="dim")
+            said, note = (
+                TextColumn("{task.description}", markup=False),
+                TextColumn("{task.fields[note]}", style="dim", markup=False),
+            )
             console = Console(stderr=True)
             self._progress = self._stack.enter_context(
                 Progress(said, BarColumn(), note, console=console, transient=True, refresh_per_second=REFRESHES)
@@ -57,9 +60,9 @@ class Display:
         if self._progress is not None and row in self._rows:
             self._progress.remove_task(self._rows.pop(row))
 
-    def say(self, line: Any) -> None:
-        """A line that stays."""
+    def say(self, line: str) -> None:
+        """A line that stays, as it is: brackets in it are no markup."""
         if self._progress is not None:
-            self._progress.console.print(line, soft_wrap=True, highlight=False)
+            self._progress.console.print(line, soft_wrap=True, highlight=False, markup=False, emoji=False)
         elif not self._quiet:
             print(line, file=sys.stderr, flush=True)

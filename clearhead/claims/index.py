@@ -112,7 +112,8 @@ def table(outcomes: Sequence[Outcome], *, quick: bool) -> str:
 
 
 def _row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+    # What a claim ended with may have several lines, and a row has one.
+    return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
 
 
 def _cells(outcome: Outcome) -> Iterator[Sequence[str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -66,6 +67,8 @@ def kept_seed(name: str, seed: int, size: Size) -> Seed | None:
 
 def measure_seed(name: str, seed: int, size: Size, bar: Bar = no_bar) -> Seed:
     """Measure one seed, whatever is kept, and keep it."""
+    # Before it is imported: a file that is changed meanwhile must not pass for what was measured.
+    code = code_of(module_of(name))
     claim = find(name)
     folder = None if size.folder is None else size.folder / "kept"
     run = Measuring(seed=seed, quick=size.quick, folder=folder, since=size.since, progress=bar)
@@ -81,7 +84,7 @@ def measure_seed(name: str, seed: int, size: Size, bar: Bar = no_bar) -> Seed:
         cpu_seconds=cpu_seconds,
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         made_with=versions(),
-        code=code_of(module_of(name)),
+        code=code,
     )
     # What is drawn now is what would be drawn from the file: JSON has no tuples, and its keys are strings.
     content = json.dumps(asdict(done))
@@ -95,8 +98,8 @@ def check_folder(folder: Path) -> None:
     """Raises ClearheadError when nothing can be written there: asked before the work, not after it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        write_whole(folder / "writable", b"")
-        (folder / "writable").unlink()
+        with tempfile.TemporaryFile(dir=folder):
+            pass
     except OSError as problem:
         raise ClearheadError(
             f"{folder} can't be written to ({problem.strerror or problem}); name another folder with --out"

@@ -49,7 +49,8 @@ def _t_95(degrees: int) -> float:
 
 def estimates(results: Sequence[Measured]) -> dict[str, Estimate]:
     """Of every number that all seeds gave."""
-    return {name: estimate([result.values[name] for result in results]) for name in results[0].values}
+    by_all = [name for name in results[0].values if all(name in result.values for result in results)]
+    return {name: estimate([result.values[name] for result in results]) for name in by_all}
 
 
 def held(mark: Mark, numbers: Mapping[str, Estimate]) -> Verdict:

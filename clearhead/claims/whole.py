@@ -164,7 +164,7 @@ class _Whole:
         job = self._running[connection].job
         try:
             kind, *said = connection.recv()
-        except EOFError:
+        except (EOFError, OSError):
             kind, said = "ended", []
         if kind == "told":
             self._display.tells(job.row)(*said)
@@ -214,8 +214,9 @@ class _Whole:
 
     def _stop(self) -> None:
         """End what still runs: a process whose connection is gone ends itself."""
-        for connection, running in self._running.items():
+        for connection in self._running:
             connection.close()
+        for running in self._running.values():
             running.process.join(timeout=5)
             running.process.kill()
         self._running.clear()

@@ -7,10 +7,11 @@ import signal
 import sys
 import threading
 import traceback
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from pathlib import Path
 from types import FrameType
-from typing import Any
 
 from clearhead.claims.catalogue import find
 from clearhead.claims.report import write
@@ -51,7 +52,8 @@ def work(connection: Connection, job: Job) -> None:
         connection.send(("done",))
     except Exception as problem:
         kind = "" if isinstance(problem, ClearheadError) else f"{type(problem).__name__}: "
-        connection.send(("failed", f"{kind}{problem}", traceback.format_exc()))
+        with suppress(OSError):  # where the other end is gone, nobody is left to be told
+            connection.send(("failed", f"{kind}{problem}", traceback.format_exc()))
 
 
 def collected(job: Job) -> Result:
@@ -67,7 +69,7 @@ def collected(job: Job) -> Result:
     return Result(job.name, find(job.name), job.size.quick, seeds)
 
 
-def _folder(job: Job) -> Any:
+def _folder(job: Job) -> Path:
     assert job.size.folder is not None
     return job.size.folder / job.name
 

@@ -61,13 +61,14 @@ def run(options: Options) -> int | None:
     if not options.name and not options.all:
         _list(options)
         return None
-    folder = Path(options.out or FOLDER)
+    folder = Path(options.out or FOLDER).expanduser()
     try:
         if options.all:
             return _all(options, folder)
         _one(options, folder)
     except KeyboardInterrupt:
-        print(f"\nWhat was measured is kept in {folder}; the same command goes on from there.", file=sys.stderr)
+        again = "the same command without --fresh" if options.fresh else "the same command"
+        print(f"\nWhat was measured is kept in {folder}; {again} goes on from there.", file=sys.stderr)
         raise
     return None
 

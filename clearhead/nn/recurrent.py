@@ -85,7 +85,6 @@ class SourceVectors(nn.Module):
     def __init__(self, d_model: int, config: RecurrentConfig) -> None:
         super().__init__()
         self.path = ""
-        self.config = config
         self.start_proj = Linear(d_model, config.d_hidden)
         self.query_proj = self.key_proj = self.v = None
         if isinstance(config.source, AdditiveAttentionConfig):

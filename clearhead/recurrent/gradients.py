@@ -11,7 +11,7 @@ from torch import Tensor
 
 from clearhead.errors import ClearheadError
 from clearhead.model.transformer import Transformer
-from clearhead.taps import Recorder, resolve
+from clearhead.taps import Recorder, catalogue, resolve
 
 
 def gradient_norms(
@@ -29,14 +29,19 @@ def gradient_norms(
     shape "B T ...". `inputs`: what else the model takes, such as source=.
 
     Raises:
-        ClearheadError: there is no such position or no token follows it, or the model has no such address.
+        ClearheadError: there is no such position or no token follows it, or the model has no such address
+            or several.
     """
     n_tokens = tokens_BT.shape[1]
     place = at + n_tokens if at < 0 else at
     if not 0 <= place < n_tokens - 1:
         raise ClearheadError(f"at is {at}; of {n_tokens} tokens it must be one that another follows, counted from 0")
     at = place
-    (address,) = resolve(model, [site])
+    shapes = catalogue(model)
+    found = [address for address in resolve(model, [site]) if shapes[address].startswith("B T")]
+    if len(found) != 1:
+        raise ClearheadError(f"site is {site!r}, which names {len(found)} values of shape B T ...; name one")
+    address = found[0]
     recorder = Recorder([address], keep_graph=True)
     with torch.enable_grad():
         logits_BV = model(tokens_BT, taps=recorder, **inputs)[:, at]

@@ -61,7 +61,7 @@ def rnn_search(
     """
     if d_model % 2:
         raise ClearheadError(f"d_model is {d_model}; it must be even, for each way has half of it")
-    source = AdditiveAttentionConfig(d_attention=d_attention or d_model)
+    source = AdditiveAttentionConfig(d_attention=d_model if d_attention is None else d_attention)
     encoder = RecurrentConfig(cell=cell, d_hidden=d_model // 2, both_ways=True)
     decoder = RecurrentConfig(cell=cell, d_hidden=d_model, source=source)
     return _translator(encoder, decoder, vocab_size, source_vocab_size, d_model, ids)
@@ -112,7 +112,7 @@ def _translator(
 ) -> TransformerConfig:
     return TransformerConfig(
         d_model=d_model,
-        encoder=_stack(encoder, source_vocab_size or vocab_size, 1),
+        encoder=_stack(encoder, vocab_size if source_vocab_size is None else source_vocab_size, 1),
         decoder=_stack(decoder, vocab_size, 1),
         heads=HeadsConfig(tokens=TokenHeadConfig(tie=False)),
         share_tokens=source_vocab_size is None,

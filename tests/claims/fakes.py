@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -15,6 +16,12 @@ import clearhead.claims
 from clearhead.claims import catalogue
 from clearhead.claims.code import code_of
 from clearhead.cli import main
+
+
+def hears_ctrl_c() -> None:
+    """A program started in the background by a shell ignores Ctrl-C, and hands that on to those it starts."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
 
 HEAD = """
     import os, time
@@ -130,6 +137,7 @@ class Fakes:
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
+            preexec_fn=hears_ctrl_c,
         )
 
     def run(self, *args: str) -> tuple[int, str, str]:

@@ -122,8 +122,9 @@ CLAIM = Claim(
         "Outrageously Large Neural Networks, section 2",
     ),
     how="The Jacobian of a sub-layer's correction by the stream it reads, for each pair of tokens, by autograd in "
-    "float64: of clear-gpt's second layer, and of a small random model of experts. Then all tokens are sent to the "
-    "same two experts, and each one's correction is compared with what it gets when it is alone.",
+    "float64 along eight random directions: of clear-gpt's second layer, and of a small random model of experts. Then "
+    "all tokens are sent to the same two experts, and each one's correction is compared with what it gets when it is "
+    "alone.",
     marks=(
         Mark(of="MLP, other tokens", why="It takes nothing from others, to the last bit.", high=0.0),
         Mark(of="MLP, its own token", why="A Jacobian of zeros everywhere would show nothing.", low=1e-3),

@@ -246,7 +246,7 @@ def draw(results: Sequence[Measured]) -> Figure:
         (dashes,) = axes.plot(
             [i - 0.42, i + 0.42], [chance] * 2, color=figures.INK, linestyle=(0, (6, 3)), linewidth=1.4
         )
-    axes.set(ylabel="share that is right (held out)", ylim=(0, 1.15))
+    axes.set(ylabel="share that is right (held out or hidden)", ylim=(0, 1.15))
     axes.legend([dashes], ["the most frequent answer"], loc="upper left")
     return figure
 
@@ -265,9 +265,10 @@ CLAIM = Claim(
     "for three times as many): on hidden characters of Python, on handwritten digits in patches of 2 x 2 pixels, and "
     "on pairs of tones in frames of a spectrogram. Residues are told by AntiBERTy as it was published, 26 million "
     "parameters of the same class, with another config: no proteins to learn from come with this package. Answers are "
-    "to what was held out, and are held to the most frequent answer. The classes are those of these four and of "
-    "clear-gpt, clear-bert, clear-vit and clear-speech, whose own accuracy is on their cards: their pictures and "
-    "sounds are not in the package.",
+    "to what was held out (residues to what was hidden, in two antibodies that AntiBERTy may have learnt from), and "
+    "stand beside the most frequent answer. The classes are those of these four and of clear-gpt, clear-bert, "
+    "clear-vit and clear-speech, whose own accuracy is on their cards: their pictures and sounds are not in the "
+    "package.",
     marks=(
         Mark(of="classes of block in eight models", why=_ONE, low=1, high=1),
         Mark(of="types of config", why=_ONE, low=1, high=1),

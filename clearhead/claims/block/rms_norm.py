@@ -153,7 +153,8 @@ CLAIM = Claim(
     how="Steps of arithmetic are counted in the graph of what the library's norms do (768 wide), LayerNorm's kernel "
     "taken apart as torch's own decomposition has it; parameters by `cost`. Time is reported, and not judged: on a CPU "
     "LayerNorm is one fused kernel, and RMSNorm several, so fewer steps need not be quicker. The gate is tested in a "
-    "model: shut by an edit, and with its other side doubled.",
+    "model: shut by an edit, and with its other side doubled, how far what comes out is from nothing, and from twice "
+    "what it was, as a share of the largest number.",
     marks=(
         Mark(
             of="steps of arithmetic, RMSNorm to LayerNorm",

@@ -107,8 +107,8 @@ def draw(results: Sequence[Measured]) -> Figure:
 
 CLAIM = Claim(
     says="With norms before the sub-layers (Pre-LN) a deep model trains from the first step at a rate at which one "
-    "with norms after the additions (Post-LN, as in 2017) never gets beyond how frequent each character is. With a "
-    "warm-up of the learning rate that one trains too.",
+    "with norms after the additions (Post-LN, as in 2017) does not get beyond how frequent each character is in as "
+    "many steps. With a warm-up of the learning rate that one trains too.",
     source=Source(
         statements=(44,), paper="Xiong 2020, On Layer Normalization in the Transformer Architecture, figures 2 to 4"
     ),

@@ -44,7 +44,7 @@ def measure(run: Run) -> Measured:
         numbers.append(sum(weight.numel() for weight in _attention(model).parameters()))
         cells.append(look(model, tokens_BT, "layers.0.mixer.pattern")["layers.0.mixer.pattern"].numel())
     eight = N_HEADS.index(8)
-    concatenation, strangers = apart(model_with(8, run.seed).double(), tokens_BT)
+    concatenation, own, strangers = apart(model_with(8, run.seed).double(), tokens_BT)
     return Measured(
         values={
             "parameters, eight heads to one": numbers[eight] / numbers[0],
@@ -54,15 +54,16 @@ def measure(run: Run) -> Measured:
             "parameters of eight heads": float(numbers[eight]),
             "operations of eight heads": float(counted[eight]),
             "error of W_O times the heads side by side": concatenation,
+            "change in the head's own pattern": own,
             "change in other heads' patterns": strangers,
         },
         series={"parameters": numbers, "operations": counted, "cells": cells, "length": length},
     )
 
 
-def apart(model: Transformer, tokens_BT: torch.Tensor) -> tuple[float, float]:
-    """How far the layer's output is from W_O [z_1 ... z_8], and how much the patterns of the other heads change, at
-    most, when one head's queries do.
+def apart(model: Transformer, tokens_BT: torch.Tensor) -> tuple[float, float, float]:
+    """How far the layer's output is from W_O [z_1 ... z_8], and how much a head's pattern, and at most one of the
+    others', changes when its queries do.
     """
     seen = look(model, tokens_BT, "layers.0.mixer.*")
     z_BHTK, pattern_BHTS = seen["layers.0.mixer.z"], seen["layers.0.mixer.pattern"]
@@ -75,7 +76,7 @@ def apart(model: Transformer, tokens_BT: torch.Tensor) -> tuple[float, float]:
     ]
     change_H = (after_BHTS - pattern_BHTS).abs().amax(dim=(0, 2, 3))
     others = [float(change) for head, change in enumerate(change_H) if head != CHANGED]
-    return float(error), max(others)
+    return float(error), float(change_H[CHANGED]), max(others)
 
 
 def _attention(model: Transformer) -> Attention:
@@ -112,11 +113,11 @@ CLAIM = Claim(
     "multiplied by W_O. Eight heads of 64 cost what one head of the full width 512 costs.",
     source=Source(statements=(29, 30), paper="Vaswani 2017, section 3.2.2, last paragraph"),
     how="One layer of attention in a stream of 512 is built with 1 to 32 heads that share the width. Its parameters "
-    "are counted, and the operations of one pass, by the formula and by torch's counter of what really ran (products "
-    "of matrices). Counted so, the price is the same to the last operation; the paper says 'similar', and what "
-    "differs is the softmax: eight heads make eight patterns of T x T and not one. In float64, W_O times the heads "
-    "side by side is held against what the layer adds to the stream, and the queries of one head are doubled to see "
-    "whether any other head's pattern moves.",
+    "are counted, and the operations of one pass over 512 tokens (128 in a quick run), by the formula and by torch's "
+    "counter of what really ran (products of matrices). Counted so, the price is the same to the last operation; the "
+    "paper says 'similar', and what differs is the softmax: eight heads make eight patterns of T x T and not one. In "
+    "float64, W_O times the heads side by side is held against what the layer adds to the stream, and the queries of "
+    "one head are doubled to see that its own pattern moves and no other head's does.",
     marks=(
         Mark(
             of="parameters, eight heads to one",
@@ -141,6 +142,11 @@ CLAIM = Claim(
             of="error of W_O times the heads side by side",
             high=1e-12,
             why="It is what the formula says, so only float64's rounding may be left.",
+        ),
+        Mark(
+            of="change in the head's own pattern",
+            low=1e-3,
+            why="Its own queries make it; a pattern's cells are shares of one.",
         ),
         Mark(
             of="change in other heads' patterns",

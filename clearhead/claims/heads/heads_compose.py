@@ -104,15 +104,15 @@ CLAIM = Claim(
         "2022, argument 3",
     ),
     how="In the two-layer models of the claim on induction (in a quick run, in the shipped clear-2l) the first layer "
-    "is kept from seeing the token just before, in all of its heads, and nothing else is changed: the induction "
-    "head's own weights least of all. Random tokens, read twice, tell what becomes of it. As a control, the same is "
-    "done to the token two or three back.",
+    "is kept from seeing the token just before, in all of its heads, and nothing else is changed: the induction head's "
+    "own weights least of all. 32 rows of 32 random tokens, read twice, tell what becomes of it. As a control, the "
+    "same is done to the token two or three back.",
     marks=(
         Mark(
             of="loss without the previous token",
             low=4.0,
-            why="About what guessing costs (ln 64 = 4.16) or worse; pilots gave 5.2 to 6.9, since the head then "
-            "points to wrong tokens.",
+            why="About what guessing costs (ln 64 = 4.16) or worse; three seeds gave 7.3 to 7.8, since the head then "
+            "points to wrong tokens. (clear-2l, of 512 kinds of token, would guess at 6.24, and gave 11.5.)",
             unit="nats",
         ),
         Mark(
@@ -125,7 +125,7 @@ CLAIM = Claim(
             of="loss without the token two back",
             high=2.0,
             why="It is the previous token that counts, and not that something is taken away: less than half of "
-            "guessing.",
+            "guessing. Three seeds gave 0.03 to 0.05, clear-2l 0.68.",
             unit="nats",
         ),
     ),

@@ -100,10 +100,10 @@ def draw(results: Sequence[Measured]) -> Figure:
 CLAIM = Claim(
     says="To a query between two keys the answer is a genuine mixture of their values, which a hard lookup can't give.",
     source=Source(statements=(14,), paper="Bahdanau 2014, section 3.1 (soft alignment); Graves 2014, section 3.1"),
-    how="1,000 pairs of random keys of equal length, width 16, in float64, each with two random values; the query "
-    "goes from the one key to the other in 41 steps, through the library's attention. The weight of the first key "
-    "must be sigmoid(q.(k1 - k2) x scale), and the answer lie on the segment between the two values, at that place. A "
-    "hard lookup is the value of the key with the higher score.",
+    how="1,000 pairs of random keys of width 16 and equal length, each key with a random value, in float64; the query "
+    "goes from the one key to the other in 41 places, through the library's attention, at twice its usual scale. The "
+    "weight of the first key must be sigmoid(q.(k1 - k2) x scale), and the answer lie on the segment between the two "
+    "values, at that place. A hard lookup is the value of the key with the higher score.",
     marks=(
         Mark(of="largest difference from the sigmoid", high=1e-12, why="A softmax of two scores is a sigmoid."),
         Mark(of="largest distance from the segment", high=1e-12, why="Weights sum to one, so nothing lies beside it."),
@@ -118,7 +118,8 @@ CLAIM = Claim(
             low=0.5 - 1e-9,
             high=0.5 + 1e-9,
             unit="of the segment",
-            why="Half-way the mixture has half of each, and a hard lookup misses it by half of the way.",
+            why="Half-way, keys of equal length score alike, so the mixture has half of each; a hard lookup, which "
+            "gives one value or the other, is half of the way off whichever it gives.",
         ),
     ),
     measure=measure,

@@ -139,9 +139,9 @@ CLAIM = Claim(
     says="The same mechanism is retrieval over documents: their vectors are the keys, the question's vector is the "
     "query, and the right document gets the largest weight.",
     source=Source(statements=(19,), paper="Karpukhin 2020 (dense passage retrieval), section 3; Reimers 2019"),
-    how="Thirty short documents and a question to each, which says it in other words, become vectors of 384 numbers "
-    "by MiniLM. The library's attention looks up each question among all documents, at a sharpness of 20. Counted is "
-    "how many give most weight to their own document, with Wilson's interval; beside it the same where the documents "
+    how="Thirty short documents and a question to each, which says it in other words, become vectors of 384 numbers by "
+    "MiniLM. The library's attention looks up each question among all documents, at a sharpness of 20. Counted is how "
+    "many give most weight to their own document, with Wilson's 95 % interval; beside it the same where the documents "
     "are shuffled (1,000 times), and where vectors only count words.",
     marks=(
         Mark(
@@ -153,7 +153,8 @@ CLAIM = Claim(
         Mark(
             of="share where documents are shuffled",
             high=0.1,
-            why="Chance is 0.033, with nothing but the order changed.",
+            why="Chance is 0.033. This is a control of the counting, and would hold for any vectors: nothing but the "
+            "order is changed.",
         ),
     ),
     measure=measure,

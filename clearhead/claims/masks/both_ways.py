@@ -155,9 +155,9 @@ CLAIM = Claim(
         paper="Vaswani 2017, section 3.2.3; Devlin 2018, BERT, figure 3; Raffel 2020, T5, figure 3",
     ),
     how="Each token of a random text is changed in turn, in a random two-layer model in float64, and which places "
-    "change is looked at. The encoder's config is the decoder's with another mask.kind and nothing else, and its "
-    "weights are the same numbers. Which masks BERT, GPT-2 and the Transformer of 2017 have is read from their configs "
-    "and shown.",
+    "change is looked at. The encoder's config is the decoder's with another mask.kind and nothing else, as it is "
+    "built here and checked, and its weights are the same numbers. Which masks BERT, GPT-2 and the Transformer of 2017 "
+    "have is read from their configs and shown.",
     marks=(
         Mark(of="encoder", why=_ALL, low=1.0),
         Mark(of="decoder, back", why=_ALL, low=1.0),

@@ -161,9 +161,9 @@ CLAIM = Claim(
     how="Every backend mixes unit vectors, so that its output is the weights themselves; with ten queries at the end "
     "of 24 keys (causal, with a window, to either side) and in padded batches. Which cells may be seen is worked out "
     "again by a formula. Queries and keys have their usual length, then they are 300 times as long, so that hidden "
-    "scores are up to 10^5 above the others, and then all scores are about -10^5. Gradients are those of keys, values "
-    "and queries. FlexAttention, which compiles for a minute and has no gradients on a CPU, runs in a full run only. "
-    "Last, all patterns of clear-gpt.",
+    "scores are up to 10^5 above the others, and then all scores are about -10^5. Gradients are those of keys and "
+    "values that no query sees, and of queries that see none. FlexAttention, which compiles for a minute and has no "
+    "gradients on a CPU, runs in a full run only. Last, all patterns of clear-gpt.",
     marks=(
         Mark(of="largest hidden weight", why="exp(-infinity) is 0.", high=0.0),
         Mark(of="cells that are not as the formula has them", why="All that may be seen has some weight.", high=0.0),

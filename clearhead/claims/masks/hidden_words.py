@@ -111,12 +111,12 @@ CLAIM = Claim(
     "those, 80 % are a mask, 10 % another word and 10 % stay as they are (12, 1.5 and 1.5 % of all), so that it can't "
     "rely on seeing a mask wherever it is asked.",
     source=Source(statements=(49,), paper="Devlin 2018, BERT, section 3.1 (task 1) and appendix A.1"),
-    how="A hundred thousand random words go through the masking that the library trains with, as it is by default. "
-    "Shares are held to BERT's by Pearson's chi-square and to within a tenth of a point: here they are exact in every "
-    "row, and only what is left over of a word is drawn, so chi-square alone, which judges what is too far and not "
-    "what is too near, comes out near zero and p near 1. Which places are hidden, and by which words, is drawn, and "
-    "tested as such. How often clear-bert fills in rightly is shown, on a text written for this, of which a tenth of "
-    "the hidden stay in view, and held to the most frequent word.",
+    how="A hundred thousand random words (tokens of clear-bert's vocabulary) go through the masking that the library "
+    "trains with, as it is by default. Shares are held to BERT's by Pearson's chi-square and to within a tenth of a "
+    "point: here they are exact in every row, and only what is left over of a word is drawn, so chi-square alone, "
+    "which judges what is too far and not what is too near, comes out near zero and p near 1. Which places are hidden, "
+    "and by which words, is drawn, and tested as such. How often clear-bert fills in rightly is measured on a text "
+    "written for this, of whose hidden words a tenth stay in view; the most frequent word stands beside it.",
     marks=(
         Mark(of="told, of all words", why=_SHARE, low=14.9, high=15.1, unit="%"),
         Mark(of="hidden behind a mask", why=_SHARE, low=11.9, high=12.1, unit="%"),
@@ -129,7 +129,8 @@ CLAIM = Claim(
         Mark(of="p that all other words are alike", why=_CHANCE, low=0.001),
         Mark(
             of="clear-bert, right",
-            why="On its own held-out texts it is right on 33 %; the most frequent word would be on 8 %.",
+            why="On its own held-out texts it is right on 33 %, and the most frequent word would be on 8 % (on this "
+            "text on 12 %).",
             low=0.2,
         ),
     ),

@@ -151,17 +151,18 @@ CLAIM = Claim(
     "translated even where the order is another.",
     source=Source(statements=(51, 52), paper="Vaswani 2017, section 3.2.3; Bahdanau 2014, section 5.2.1 and figure 3"),
     how="clear-translate says the numbers from 21 to 99 in German, whose units come before tens (24 of them in a quick "
-    "run, 72 in a full one). A number counts where every word is the likeliest: with its own source, with "
-    "cross-attention's corrections set to zero, and with another number's source; and where it writes by itself. Then "
-    "which word of the source each word looks at most, as a mean over all heads; what a change of the last word does "
-    "in the encoder and in the decoder; and whether feeding tokens back one at a time gives the scores of one pass.",
+    "run, 72 in a full one; it has learnt from most of them). A number counts where every word is the likeliest: with "
+    "its own source, with cross-attention's corrections set to zero, and with another number's source; and where it "
+    "writes by itself. Then which word of the source each word looks at most, as a mean over all heads; what a change "
+    "of the last word does in the encoder and in the decoder; and whether feeding tokens back one at a time gives the "
+    "scores of one pass.",
     marks=(
         Mark(of="right, its own source", why="It is a trained model: on held-out numbers it is right on all.", low=0.9),
         Mark(of="right, written alone", why="The same, feeding back what it wrote.", low=0.9),
         Mark(
             of="right, no source", why="One of 72 by guessing; a tenth leaves room for a lucky unit or ten.", high=0.1
         ),
-        Mark(of="right, another source", why="It should say the other number.", high=0.1),
+        Mark(of="right, another source", why="It should say the other number, and so not this one.", high=0.1),
         Mark(
             of="units and tens looked at where they are said",
             why="Of four tokens of the source one is right; nine of ten is what RNNsearch's alignment is asked for "

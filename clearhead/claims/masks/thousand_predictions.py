@@ -107,14 +107,15 @@ CLAIM = Claim(
         ),
         Mark(
             of="earlier predictions when a later token changes",
-            why="A hidden token's weight is exactly zero, so not even rounding may change.",
+            why="A hidden token's weight is exactly zero, so nothing should change at all; 1e-12 is far below what a "
+            "leak would show.",
             high=1e-12,
         ),
         Mark(of="clear-gpt, one pass against prefixes", why="Rounding of float32 through four layers.", high=1e-4),
         Mark(
             of="operations, all prefixes to one pass",
             why="Its 1,000 prefixes have 500 tokens on average, and attention's own products a third of the square: so "
-            "between 333 and 500.",
+            "between 333 and 500, of which a hundred is well short.",
             low=100,
         ),
     ),

@@ -30,7 +30,7 @@ def similarity(d: int, places: int) -> Tensor:
 
 
 def order_kept(curve_K: Tensor) -> float:
-    """Of all two distances, the share of which the nearer is the more alike."""
+    """Of all pairs of distances, the share in which the nearer one is the more alike."""
     higher_KK = curve_K[:, None] > curve_K[None, :]
     nearer_KK = torch.ones_like(higher_KK).triu(1)
     return float(higher_KK[nearer_KK].double().mean())
@@ -90,10 +90,11 @@ CLAIM = Claim(
     "the place; it is highest at distance zero, and near places are more alike than far ones.",
     source=Source(statements=(36,), paper="Vaswani 2017, section 3.5 (it follows from equation PE)"),
     how="The library's tables, with d of 64, 128 and 512: every place of the first thousand (200 in a quick run) with "
-    "those up to 200 farther on. For each distance, how much the product differs from place to place; how far "
-    "distance zero leads; whether near ones (1 to 5) are higher in the mean than far ones (100 to 200). That nearer "
-    "is always higher is not so, and no mark asks for it: the curve falls only up to some distance, which is measured "
-    "and marked in the figure, and ripples from there on; the share of pairs of distances that are in order is given.",
+    "those up to 200 farther on, as products divided by d / 2, which is that of an encoding with itself. For each "
+    "distance, how much the product differs from place to place; how far distance zero leads; whether near ones (1 to "
+    "5) are higher in the mean than far ones (100 to 200). That nearer is always higher is not so, and no mark asks "
+    "for it: the curve falls only up to some distance, which is measured and marked in the figure, and ripples from "
+    "there on; the share of pairs of distances that are in order is given.",
     marks=tuple(
         mark
         for d in WIDTHS

@@ -92,12 +92,12 @@ CLAIM = Claim(
     says="In the sinusoidal encoding a step of k places is one linear map, the same wherever it starts: each pair "
     "turns by its own angle.",
     source=Source(statements=(37,), paper="Vaswani 2017, section 3.5: PE(pos + k) is a linear function of PE(pos)"),
-    how="For steps of 1, 10 and 100 places, least squares in float64 finds the matrix that takes the vector of each "
-    "of 4,000 places, drawn from 40,000, to the one that far on; on 4,000 other places, which it was not fitted to, "
-    "what it leaves over is measured, by the size of the vectors. Whether it is a rotation is M^T M = 1, and whether "
-    "it is the one that the sine and cosine of a sum give, by its distance from that. A table of random vectors, as "
-    "learned ones begin, is the control. The library's tables are float32, which rounds angles of 40,000 at 2e-3: no "
-    "error can be much less, and the marks are not 1e-12.",
+    how="For steps of 1, 10 and 100 places, least squares in float64 finds the matrix that takes the vector of each of "
+    "4,000 places, drawn from 40,000, to the one that far on; on 4,000 other places, which it was not fitted to, what "
+    "it leaves over is measured, by the size of the vectors. Whether it is a rotation is M^T M = 1, and whether it is "
+    "the one that the sine and cosine of a sum give, by its distance from that. A table of random vectors, as learned "
+    "ones begin, is the control. The library's tables are float32, which rounds an angle of 40,000 radians by up to "
+    "2e-3 and smaller ones by less: so the marks are not 1e-12, and what is measured may lie well below them.",
     marks=(
         Mark(of="largest residual", high=5e-3, why="A few times the rounding of the largest angles in float32."),
         Mark(of="largest error of being a rotation (M^T M = 1)", high=5e-3, why="The same."),

@@ -113,11 +113,11 @@ CLAIM = Claim(
     "fast ones telling neighbours apart and slow ones distant places; together they mark each of 10,000 places as no "
     "other.",
     source=Source(statements=(35,), paper="Vaswani 2017, section 3.5"),
-    how="The library's table of 10,000 places is taken as numbers: from each pair's sine and cosine the angle is "
-    "read, unwrapped, and a line fitted, whose slope gives the wavelength; the formula is only compared with it. The "
-    "last pair has an exponent of (d - 2) / d and not 1, so the longest wave is 10000^((d - 2) / d) x 2 pi, a little "
-    "short of the 10000 x 2 pi that the paper rounds it to. Then every place's vector is compared with every other's, "
-    "with all waves and with the fastest or the slowest alone.",
+    how="The library's table of 10,000 places, 512 wide (128 in a quick run), is taken as numbers: from each pair's "
+    "sine and cosine the angle is read, unwrapped, and a line fitted, whose slope gives the wavelength; the formula is "
+    "only compared with it. The last pair has an exponent of (d - 2) / d and not 1, so the longest wave is 10000^((d - "
+    "2) / d) x 2 pi, a little short of the 10000 x 2 pi that the paper rounds it to. Then every place's vector is "
+    "compared with every other's, with all waves and, told and not judged, with the fastest or the slowest alone.",
     marks=(
         Mark(
             of="shortest wavelength, in 2 pi",
@@ -139,8 +139,8 @@ CLAIM = Claim(
         Mark(
             of="smallest distance of any two places",
             low=0.5,
-            why="Each vector has a length of sqrt(d / 2), 8 at d = 128; half of one is far above float32's rounding "
-            "of distances, 0.01.",
+            why="Each vector has a length of sqrt(d / 2), 16 at d = 512 and 8 at d = 128; a distance of 0.5 is far "
+            "above float32's rounding of distances, 0.01.",
         ),
     ),
     measure=measure,

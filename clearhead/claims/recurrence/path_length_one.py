@@ -160,27 +160,30 @@ CLAIM = Claim(
     how="One layer of attention and one simple recurrent layer (64 units, orthogonal at the start, float64, "
     "untrained). The first token is changed, and what the layer made of one token in between is held as it was: where "
     "the last token then feels nothing, every path leads through that token. The path is one step longer than there "
-    "are such tokens. (For this the recurrent network's token vectors are a hundredth as long, so that a change does "
-    "not die on the way.) Beside it stands the gradient that reaches back so many tokens; the query's own place is "
-    "left out, as it has paths of its own. An LSTM with its forget bias at 1 is told and not judged.",
+    "are such tokens. The two are 1, 10, 50 and 100 tokens apart (up to 50 in a quick run). (For this the recurrent "
+    "network's token vectors are a hundredth as long, so that a change does not die on the way.) Beside it stands the "
+    "gradient that reaches back so many tokens, the mean of 32 random texts; the query's own place is left out, as it "
+    "has paths of its own. An LSTM with its forget bias at 1 is told and not judged.",
     marks=(
-        Mark(of="attention: longest path", low=1, high=1, why="no token in between is needed, at any distance"),
+        Mark(of="attention: longest path", low=1, high=1, why="No token in between is needed, at any distance."),
         Mark(
             of="RNN: shortest path, over the distance",
             low=1,
             high=1,
-            why="everything goes through every hidden vector in between",
+            why="Everything goes through every hidden vector in between.",
         ),
         Mark(
             of="attention: gradient 50 tokens back over 1 back",
             low=0.3,
             high=3,
-            why="a path of one step is as long from anywhere: a pilot found them equal, and tokens differ by chance",
+            why="A path of one step is as long from anywhere, so they are about equal; tokens differ by chance. Three "
+            "seeds gave 0.93 to 1.23.",
         ),
         Mark(
             of="RNN: gradient 50 tokens back over 1 back",
             high=0.1,
-            why="50 factors in place of one; even an orthogonal matrix loses at every tanh",
+            why="50 factors in place of one; even an orthogonal matrix loses at every tanh. Three seeds gave 2e-7 to "
+            "4e-7.",
         ),
     ),
     measure=measure,

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from clearhead.claims import figures
 from clearhead.claims.claim import Claim, Cost, Mark, Measured, Run, Source
@@ -43,6 +45,8 @@ def measure(run: Run) -> Measured:
         values={
             "exponent of a scan's FLOPs": exponent(lengths, series["scan, FLOPs"]),
             "FLOPs of a scan beyond twice at twice the text": max(series["scan, beyond"]),
+            "numbers a scan works out beyond twice at twice the text": max(series["scan, numbers beyond"]),
+            "numbers attention works out beyond twice at twice the text": max(series["attention, numbers beyond"]),
             "exponent of attention's own FLOPs": exponent(lengths, series["attention, beyond"]),
             "bytes remembered, longest over shortest, scan": series["scan, bytes"][-1] / series["scan, bytes"][0],
             "exponent of the bytes attention remembers": exponent(lengths, series["attention, bytes"]),
@@ -67,12 +71,35 @@ def read(model: Transformer, tokens_BT: torch.Tensor) -> dict[str, float]:
     once, twice = count_flops(reading(tokens_BT)), count_flops(reading(tokens_BT.repeat(1, 2)))
     state = model.new_state()
     model(tokens_BT, state=state)
+    made, made_of_twice = numbers(reading(tokens_BT)), numbers(reading(tokens_BT.repeat(1, 2)))
     return {
         "FLOPs": once,
+        "numbers beyond": made_of_twice - 2 * made,
         "beyond": (twice - 2 * once) // 2,
         "seconds": min(seconds(reading(tokens_BT)) for _ in range(3)),
         "bytes": state.nbytes,
     }
+
+
+class Numbers(TorchDispatchMode):
+    """Counts the numbers that every operation gives: what a counter of products of matrices leaves out."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.made: int = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = function(*args, **(kwargs or {}))
+        self.made += sum(leaf.numel() for leaf in tree_leaves(given) if isinstance(leaf, torch.Tensor))
+        return given
+
+
+def numbers(run: Callable[[], object]) -> int:
+    """That all operations give."""
+    counter = Numbers()
+    with counter:
+        run()
+    return counter.made
 
 
 def seconds(run: Callable[[], object]) -> float:
@@ -117,12 +144,14 @@ CLAIM = Claim(
     "as its square; and what it remembers for the next token has one size however long the text is.",
     source=Source(statements=(63,), paper="Gu and Dao 2023, 'Mamba', sections 1, 3.3 and 4.5, figure 8"),
     how="Two layers of Mamba's mixer, and two of attention (4 heads of 16), 64 wide and without feed-forward, read "
-    "texts of 256 to 8,192 random tokens on one thread. Torch's counter gives the FLOPs of a pass, and what twice "
-    "the text has beyond twice as many is what grows faster than the length: attention's own products, and nothing "
-    "in a scan. The bytes of the state are those of its tensors. Both are held against the formulas of `clearhead "
-    "cost`. Exponents are slopes of logarithms. Seconds of the processor are the least of three passes; the scan's "
-    "exponent is judged, with room for what does not grow and for caches, and attention's is told: where texts are "
-    "short, what is linear in it, its products with weights, takes most of the time.",
+    "texts of 256 to 8,192 random tokens on one thread. Torch's counter gives the FLOPs of a pass, which are those of "
+    "products of matrices: the scan's own recurrence, number by number, is not among them, and is judged by how many "
+    "numbers all operations of a pass give, and by the seconds of a full run. What twice the text has beyond twice as "
+    "many is what grows faster than the length: attention's own products, and nothing in a scan. The bytes of the "
+    "state are those of its tensors. FLOPs and bytes are held against the formulas of `clearhead cost`. Exponents are "
+    "slopes of logarithms. Seconds of the processor are the least of three passes; the scan's exponent is judged, with "
+    "room for what does not grow and for caches, and attention's is told: where texts are short, what is linear in it, "
+    "its products with weights, takes most of the time.",
     marks=(
         Mark(
             of="exponent of a scan's FLOPs",
@@ -131,6 +160,11 @@ CLAIM = Claim(
             why="lengths are powers of two, which need no filling up, so every token takes the same",
         ),
         Mark(of="FLOPs of a scan beyond twice at twice the text", low=0, high=0, why="nothing in it grows faster"),
+        Mark(
+            of="numbers a scan works out beyond twice at twice the text",
+            high=0,
+            why="what does not depend on the text is worked out once, and nothing grows faster than it",
+        ),
         Mark(
             of="exponent of attention's own FLOPs",
             low=2 - EXACT,

@@ -216,14 +216,15 @@ def draw(results: Sequence[Measured]) -> Figure:
 CLAIM = Claim(
     says="Of a long input the start and the end are used best, and the middle worst.",
     source=Source(statements=(65,), paper="Liu 2023, Lost in the middle, section 3 and figure 7"),
-    how="Gemma 3 270M reads 40 lists of 20 pairs of random numbers of four digits, as JSON, and is asked for the pair "
-    "at one of nine places; an answer is right where every digit is the likeliest, by one pass. Start and end are "
-    "held against the mean of three places in the middle, list by list. The first digits of wrong answers tell "
-    "whether the start is found or is only what every question gets: a tenth of them would be the first value's by "
-    "chance. Beside it a model of two layers of attention learns to look up 4 to 16 pairs and is asked for each place "
-    "of 16 and of 48. It shows no such curve, and for long lists the reverse: training on all places alike does not "
-    "make one. That is told and not judged. A quick run asks clear-2l, which has learnt to repeat, for pairs of "
-    "tokens, and judges that they are found.",
+    how="Gemma 3 270M reads 40 lists of 20 pairs of random numbers of four digits, as JSON (about 300 tokens, where "
+    "the paper has thousands), and is asked for the pair at one of nine places; an answer is right where every digit "
+    "is the likeliest, by one pass. Start and end are held against the mean of three places in the middle, list by "
+    "list. The first digits of wrong answers tell whether the start is found or is only what every question gets: a "
+    "ninth of them would be the first value's by chance, and nearly all if it were a default. Beside it a model of two "
+    "layers of attention learns to look up 4 to 16 pairs and is asked for each place of 16 and of 48. It shows no such "
+    "curve, and for long lists the reverse: training on all places alike does not make one. That is told and not "
+    "judged. A quick run asks clear-2l, which has learnt to repeat, for pairs of tokens, and judges that they are "
+    "found.",
     marks=(
         Mark(
             of="Gemma: start less middle",

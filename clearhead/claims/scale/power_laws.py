@@ -218,11 +218,11 @@ CLAIM = Claim(
     "characters of four million each. Data: the third of these sizes learns from the first 8 to 128 thousand "
     "characters, at most forty times over, and its best loss on the way counts, as where training is stopped early. "
     "Compute: five budgets C = 6 N D, evenly spaced in their logarithm, and at each the least loss that any of the "
-    "five sizes has come to within it. The exponents are fitted by the library's own least squares; their intervals "
-    "come from fits to points with the deviations dealt out anew, of one seed. Kaplan's exponents are told and not "
-    "judged: they are of another text, of words in pieces, and of models up to a billion parameters. A quick run "
-    "has three sizes, three amounts and 200 smaller steps, and judges that the loss falls, not that the line is "
-    "straight.",
+    "five sizes has come to within it, which can't rise with the budget: there only the straightness of the line could "
+    "fail. The exponents are fitted by the library's own least squares; their intervals come from fits to points with "
+    "the deviations dealt out anew, of one seed. Kaplan's exponents are told and not judged: they are of another text, "
+    "of words in pieces, and of models up to a billion parameters. A quick run has three sizes, three amounts and 200 "
+    "smaller steps, and judges that the loss falls, not that the line is straight.",
     marks=marks(),
     measure=measure,
     draw=draw,

@@ -201,15 +201,16 @@ EXACT = 1e-12
 
 CLAIM = Claim(
     says="The price of a token, the longest document, the users of a GPU and what a cached prompt saves all come back "
-    "to two costs: the bytes of the cache and the FLOPs of reading.",
+    "to a few costs: the bytes of the cache, beside those of the weights, and the FLOPs of reading.",
     source=Source(
         statements=(64,), paper="Williams 2009 (the roofline); Ainslie 2023, section 1; Llama 3 2024, table 3"
     ),
     how="`clearhead cost` for Llama 3 70B in bfloat16 on four H100 of 80 GiB, with 64 to 1 key-value heads. Users and "
     "the longest document are compared with the memory left beside the weights over 2 x 80 x heads x 128 x 2 bytes a "
-    "token; the price of a written token with the bytes it reads over the bandwidth; what a kept prefix of 7,168 of "
-    "8,192 tokens saves with the FLOPs of reading it. A real small model then reads a prompt with and without its "
-    "prefix kept, counted by torch's counter. These are bounds of a device: no accelerator is run.",
+    "token; the price of a written token, at 12 dollars an hour for all four, with the bytes it reads over the "
+    "bandwidth: the weights, once for all users, and its own cache; what a kept prefix of 7,168 of 8,192 tokens saves "
+    "with the FLOPs of reading it. A real small model then reads a prompt with and without its prefix kept, counted by "
+    "torch's counter. These are bounds of a device: no accelerator is run.",
     marks=(
         Mark(
             of="users or lengths that are not room over bytes",

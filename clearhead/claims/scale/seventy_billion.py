@@ -99,7 +99,8 @@ CLAIM = Claim(
     source=Source(statements=(59, 61), paper="Llama 3 2024, table 3; Ainslie 2023, section 2.2"),
     how="Parameters and bytes in bfloat16 are counted from the published config. Beside that, one real layer with its "
     "heads (in a narrow stream, whose width the cache does not depend on) reads 16 tokens, and the bytes of its state "
-    "are taken 80 times; and the same with 64 key-value heads.",
+    "are taken 80 times; and the same with 64 key-value heads. The layers, heads and widths are the config's own: they "
+    "are told, and judged by the bytes that they make.",
     marks=(
         exactly("parameters", 70_553_706_496, "the size of the published checkpoint"),
         exactly("bytes a token", 327_680, "keys and values, 80 layers, 8 heads of 128, 2 bytes", "bytes"),

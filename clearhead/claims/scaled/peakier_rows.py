@@ -113,11 +113,11 @@ CLAIM = Claim(
     says="Without the divisor every row of attention is peakier: its largest weight is larger, and its entropy "
     "smaller.",
     source=Source(statements=(26,), paper="Vaswani 2017, section 3.2.1"),
-    how="Rows of the library's attention with the scale that a head of that width has, and without one. They are "
-    "2,000 rows of random scores for each of seven widths from 16 to 1,024, in float64; and the rows of a trained "
-    "model (clear-gpt, in float64) on ten sentences, each layer by itself with its queries multiplied by sqrt(d), "
-    "which takes the divisor back. It holds of each row alone, so the share must be all of them; a row whose weight "
-    "is 1 to rounding has nowhere to go and counts.",
+    how="Rows of the library's attention with the scale that a head of that width has, and without one. They are 2,000 "
+    "rows of random scores for each of seven widths from 16 to 1,024, in float64; and the rows of a trained model "
+    "(clear-gpt, in float64) on ten sentences (two in a quick run), each layer by itself with its queries multiplied "
+    "by sqrt(d), which takes the divisor back; the first token, which sees itself alone, is left out. It holds of each "
+    "row alone, so the share must be all of them; a row whose weight is 1 to rounding has nowhere to go and counts.",
     marks=tuple(
         Mark(
             of=name,

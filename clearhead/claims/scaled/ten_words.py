@@ -144,9 +144,11 @@ CLAIM = Claim(
     'then is in what "it" became.',
     source=Source(statements=(22, 20, 26), paper="Vaswani 2017, section 3.2.1, equation 1"),
     how="Each of the ten words has a query (what it looks for), a key (what it can be found by) and a value (what it "
-    "is), of d = 4 numbers that mean something. The library's attention reads them in float64, with the divisor that "
-    "a head of width 4 has (2), once where each word sees all and once where it sees those before it only; and once "
-    'without the divisor. The animate part of "it" is that of its own value before, and that of what it reads after.',
+    "is), of d = 4 numbers that mean something. The library's attention reads them in float64, with the divisor that a "
+    "head of width 4 has (2), once where each word sees all and once where it sees itself and those before it only; "
+    'and once without the divisor. The animate part of "it" is that of its own value before, and that of what it reads '
+    "after. The vectors are chosen so that the cat stands out: what is tested is that the library's four steps make of "
+    "them what is promised.",
     marks=(
         Mark(
             of="weight of cat for it",

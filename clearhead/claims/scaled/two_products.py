@@ -142,11 +142,12 @@ CLAIM = Claim(
     says="Attention is four steps: score, scale, normalise, mix. For all tokens at once they are two matrix products "
     "with a softmax between, softmax(Q K^T / sqrt(d)) V, where q, k and v are the embedding times learned matrices.",
     source=Source(statements=(20, 21, 27), paper="Vaswani 2017, section 3.2.1, equation 1"),
-    how="Torch's counter of operations runs over the library's attention for 8 to 512 tokens; two products of "
-    "matrices take 2 x 2 T S H K, a softmax has none, and nothing else may be there. The result is held against the "
-    "four steps taken in plain numbers, one token and one key after another (up to 64 tokens; each seeing all, and "
-    "each seeing what came before). In a layer of a random model, q, k and v are held against its input times its "
-    "three matrices. All is in float64.",
+    how="Torch's counter of operations runs over the library's attention for 8 to 512 tokens; two products of matrices "
+    "take 2 x 2 T S H K, and no other product may be there. The counter sees products of matrices alone, and gives a "
+    "softmax none. The result is held against the four steps taken in plain numbers, one token and one key after "
+    "another (up to 64 tokens; each seeing all, and each seeing itself and what came before). In a layer of a random "
+    "model, without rotary positions and norms, q, k and v are held against its input times its three matrices. All is "
+    "in float64.",
     marks=(
         *(
             Mark(of=f"{which} counted / formula", low=1.0, high=1.0, why="A count is exact, at every length.")
@@ -156,7 +157,7 @@ CLAIM = Claim(
             of="priced from the config / counted",
             low=1.0,
             high=1.0,
-            why="What the library says a model costs is what it computes.",
+            why="What the library says that the scores and the mix of a layer cost is what it computes.",
         ),
         Mark(of="error of the loop", high=1e-12, why="Only the rounding of sums of up to 64 numbers of order one."),
         Mark(of="error of q, k, v", high=1e-12, why="Only the rounding of sums of 64 numbers."),

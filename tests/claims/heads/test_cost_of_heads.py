@@ -36,3 +36,8 @@ def test_not_where_heads_lie_in_another_order_than_w_o_reads_them(monkeypatch: p
 
     monkeypatch.setattr(Attention, "_mixed", mixed)
     assert verdict("cost-of-heads") == "does not hold"
+
+
+def test_not_where_a_head_does_not_hear_its_own_queries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cost_of_heads, "at", lambda change, heads: lambda q_BHTK: q_BHTK)
+    assert verdict("cost-of-heads") == "does not hold"

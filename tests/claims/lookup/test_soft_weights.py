@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from clearhead.claims.verdict import FAILS, HOLDS
+from clearhead.ops import attention
 from tests.claims.quick import measured, verdict
 
 
@@ -30,4 +31,11 @@ def test_float32_ends_where_its_least_number_does() -> None:
 @pytest.mark.parametrize("broken", [all_or_nothing, each_for_itself])
 def test_other_weights_fail(monkeypatch, broken) -> None:
     monkeypatch.setattr("clearhead.ops.attention.normalise", broken)
+    assert verdict("soft-weights") == FAILS
+
+
+@pytest.mark.parametrize("broken", [lambda scores: -scores, torch.zeros_like])
+def test_weights_of_other_scores_fail(monkeypatch, broken) -> None:
+    score = attention.score
+    monkeypatch.setattr(attention, "score", lambda q_BHTK, k_BGSK: broken(score(q_BHTK, k_BGSK)))
     assert verdict("soft-weights") == FAILS

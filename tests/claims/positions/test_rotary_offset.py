@@ -42,3 +42,12 @@ def test_not_where_a_model_turns_every_other_token_the_other_way(monkeypatch: py
 
     monkeypatch.setattr(attention, "rotate", wavering)
     assert verdict("rotary-offset") == "does not hold"
+
+
+def test_not_where_nothing_is_turned(monkeypatch: pytest.MonkeyPatch) -> None:
+    def still(x_BHTK: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> Tensor:
+        return x_BHTK
+
+    monkeypatch.setattr(positions, "rotate", still)
+    monkeypatch.setattr(attention, "rotate", still)
+    assert verdict("rotary-offset") == "does not hold"

@@ -35,3 +35,14 @@ def test_a_state_that_grows_is_found_out(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(ScanState, "keep", keeps_all)
     assert verdict("linear-time") == "does not hold"
+
+
+def test_pairs_without_products_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    scan = Mamba.forward
+
+    def squared(self: Mamba, x_BTD: torch.Tensor, p: Any) -> torch.Tensor:
+        pairs_BTT = x_BTD[:, :, None, 0] + x_BTD[:, None, :, 0]
+        return scan(self, x_BTD, p) + 0 * pairs_BTT.sum()
+
+    monkeypatch.setattr(Mamba, "forward", squared)
+    assert verdict("linear-time") == "does not hold"
