@@ -41,8 +41,8 @@ def test_pairs_without_products_are_found_out(monkeypatch: pytest.MonkeyPatch) -
     scan = Mamba.forward
 
     def squared(self: Mamba, x_BTD: torch.Tensor, p: Any) -> torch.Tensor:
-        pairs_BTT = x_BTD[:, :, None, 0] + x_BTD[:, None, :, 0]
-        return scan(self, x_BTD, p) + 0 * pairs_BTT.sum()
+        pairs_BTTD = x_BTD[:, :, None] + x_BTD[:, None]
+        return scan(self, x_BTD, p) + 0 * pairs_BTTD.sum()
 
     monkeypatch.setattr(Mamba, "forward", squared)
     assert verdict("linear-time") == "does not hold"
