@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 import torch
 
-from clearhead.claims.languages import IDS, NO_TARGET, Language
+from clearhead.claims.ingredients.languages import IDS, NO_TARGET, Language
 
 WORDS = Language(n_nouns=5, n_adjectives=3, n_verbs=4)
 

@@ -200,10 +200,10 @@ def test_what_other_code_made_is_made_again(tmp_path: Path, monkeypatch: pytest.
 
 def test_the_code_behind_is_that_of_the_module_it_is_written_in() -> None:
     from clearhead.claims.code import code_of
-    from clearhead.claims.small_models import attention, decoder
+    from clearhead.claims.ingredients.small_models import attention, decoder
 
     hashes = {running._code_behind(made) for made in (decoder, partial(partial(attention, 1), 2))}
-    assert hashes == {code_of("clearhead.claims.small_models")}
+    assert hashes == {code_of("clearhead.claims.ingredients.small_models")}
     assert running._code_behind(lambda: 1) == "other"
 
 

@@ -10,9 +10,9 @@ import torch
 
 from clearhead.claims import figures
 from clearhead.claims.claim import Claim, Cost, Mark, Measured, Run, Source
-from clearhead.claims.fitting import next_token_loss
-from clearhead.claims.norm_placement import Placement, decoder_with_norms
-from clearhead.claims.small_models import new_model
+from clearhead.claims.ingredients.fitting import next_token_loss
+from clearhead.claims.ingredients.norm_placement import Placement, decoder_with_norms
+from clearhead.claims.ingredients.small_models import new_model
 from clearhead.config import InitConfig
 from clearhead.model.init import initialise
 

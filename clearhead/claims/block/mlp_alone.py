@@ -11,7 +11,7 @@ from torch import Tensor
 from clearhead.checkpoints.load import load
 from clearhead.claims import figures
 from clearhead.claims.claim import Claim, Cost, Mark, Measured, Run, Source
-from clearhead.claims.small_models import NORM, attention, decoder, new_model
+from clearhead.claims.ingredients.small_models import NORM, attention, decoder, new_model
 from clearhead.config import BlockConfig, ExpertsConfig, FeedForwardConfig, RouterConfig, SublayerConfig
 from clearhead.lens import look, patch, steer
 from clearhead.model.transformer import Transformer

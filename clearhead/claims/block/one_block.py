@@ -11,10 +11,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from clearhead.checkpoints.load import load
-from clearhead.claims import figures, texts
+from clearhead.claims import figures
 from clearhead.claims.claim import Claim, Cost, Mark, Measured, Run, Source
-from clearhead.claims.fitting import fit
-from clearhead.claims.small_models import attention, block, new_model
+from clearhead.claims.ingredients import texts
+from clearhead.claims.ingredients.fitting import fit
+from clearhead.claims.ingredients.small_models import attention, block, new_model
 from clearhead.config import (
     EmbedConfig,
     FramesConfig,

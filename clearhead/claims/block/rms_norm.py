@@ -14,7 +14,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from clearhead.claims import figures
 from clearhead.claims.claim import Claim, Cost, Mark, Measured, Run, Source
-from clearhead.claims.small_models import attention, decoder, new_model
+from clearhead.claims.ingredients.small_models import attention, decoder, new_model
 from clearhead.config import BlockConfig, FeedForwardConfig, NormConfig, SublayerConfig, TransformerConfig
 from clearhead.costs import counts
 from clearhead.costs.names import FEED_FORWARD, NORMS

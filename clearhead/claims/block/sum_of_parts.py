@@ -11,8 +11,8 @@ from torch import Tensor
 from clearhead.checkpoints.load import load
 from clearhead.claims import figures
 from clearhead.claims.claim import Claim, Cost, Mark, Measured, Run, Source
-from clearhead.claims.norm_placement import Placement, decoder_with_norms
-from clearhead.claims.small_models import new_model
+from clearhead.claims.ingredients.norm_placement import Placement, decoder_with_norms
+from clearhead.claims.ingredients.small_models import new_model
 from clearhead.lens import Seen, look
 from clearhead.model.transformer import Transformer
 

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from clearhead.claims import figures, texts
+from clearhead.claims import figures
 from clearhead.claims.claim import Claim, Cost, Mark, Measured, Run, Source
-from clearhead.claims.fitting import fit, next_token_loss
-from clearhead.claims.norm_placement import Placement, decoder_with_norms
-from clearhead.claims.small_models import new_model
+from clearhead.claims.ingredients import texts
+from clearhead.claims.ingredients.fitting import fit, next_token_loss
+from clearhead.claims.ingredients.norm_placement import Placement, decoder_with_norms
+from clearhead.claims.ingredients.small_models import new_model
 from clearhead.model.transformer import Transformer
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from torch import Tensor
 from clearhead.checkpoints.load import load
 from clearhead.claims import figures
 from clearhead.claims.claim import Claim, Cost, Mark, Measured, Run, Source
-from clearhead.claims.fitting import fit, next_token_loss
-from clearhead.claims.small_models import attention, block, decoder, new_model
+from clearhead.claims.ingredients.fitting import fit, next_token_loss
+from clearhead.claims.ingredients.small_models import attention, block, decoder, new_model
 from clearhead.config import BiasConfig
 from clearhead.lens import look
 from clearhead.model.transformer import Transformer

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from clearhead.claims import figures
 from clearhead.claims.claim import Claim, Cost, Mark, Measured, Run, Source
-from clearhead.claims.fitting import fit
-from clearhead.claims.small_models import attention, block, decoder, new_model
+from clearhead.claims.ingredients.fitting import fit
+from clearhead.claims.ingredients.small_models import attention, block, decoder, new_model
 from clearhead.lens import look, zero
 from clearhead.lens.edit import Edits
 from clearhead.model.transformer import Transformer

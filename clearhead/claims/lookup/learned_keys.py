@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from clearhead.claims import figures
 from clearhead.claims.claim import Claim, Cost, Mark, Measured, Run, Source
-from clearhead.claims.fitting import fit
-from clearhead.claims.one_head import one_head, scale_of
+from clearhead.claims.ingredients.fitting import fit
+from clearhead.claims.ingredients.one_head import one_head, scale_of
 from clearhead.ops.attention import Trace
 
 if TYPE_CHECKING:

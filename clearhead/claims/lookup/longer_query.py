@@ -12,8 +12,8 @@ from torch import Tensor
 from clearhead.checkpoints.load import load
 from clearhead.claims import figures
 from clearhead.claims.claim import Claim, Cost, Mark, Measured, Run, Source
-from clearhead.claims.one_head import entropy, longer, one_head, pattern, scale_of
-from clearhead.claims.sentences import SENTENCES
+from clearhead.claims.ingredients.one_head import entropy, longer, one_head, pattern, scale_of
+from clearhead.claims.ingredients.sentences import SENTENCES
 from clearhead.lens import look
 
 if TYPE_CHECKING:

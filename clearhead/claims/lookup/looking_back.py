@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from clearhead.claims import figures
 from clearhead.claims.claim import Claim, Cost, Mark, Measured, Run, Source
-from clearhead.claims.translators import (
+from clearhead.claims.ingredients.translators import (
     Task,
     accuracy,
     aligned,

@@ -13,8 +13,8 @@ from torch import Tensor
 from clearhead.checkpoints.load import load
 from clearhead.claims import figures
 from clearhead.claims.claim import Claim, Cost, Mark, Measured, Run, Source
-from clearhead.claims.one_head import pattern
-from clearhead.claims.shares import wilson
+from clearhead.claims.ingredients.one_head import pattern
+from clearhead.claims.ingredients.shares import wilson
 from clearhead.generation.embed import embed
 
 if TYPE_CHECKING:

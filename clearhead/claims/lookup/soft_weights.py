@@ -12,7 +12,7 @@ from torch import Tensor
 from clearhead.checkpoints.load import load
 from clearhead.claims import figures
 from clearhead.claims.claim import Claim, Cost, Mark, Measured, Run, Source
-from clearhead.claims.sentences import SENTENCES
+from clearhead.claims.ingredients.sentences import SENTENCES
 from clearhead.lens import look
 from clearhead.ops.attention import normalise
 from clearhead.ops.backends import BACKENDS, attend

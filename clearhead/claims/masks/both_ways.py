@@ -11,7 +11,7 @@ from torch import Tensor
 
 from clearhead.claims import figures
 from clearhead.claims.claim import Claim, Cost, Mark, Measured, Run, Source
-from clearhead.claims.small_models import NORM, attention, block, decoder, new_model
+from clearhead.claims.ingredients.small_models import NORM, attention, block, decoder, new_model
 from clearhead.config import AttentionConfig, MaskConfig, StackConfig, SublayerConfig, TransformerConfig
 from clearhead.costs.source import read_config
 from clearhead.lens import look

@@ -11,11 +11,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from clearhead.checkpoints.load import load
-from clearhead.claims import figures, texts
+from clearhead.claims import figures
 from clearhead.claims.claim import Claim, Cost, Mark, Measured, Run, Source
-from clearhead.claims.fitting import fit, next_token_loss
+from clearhead.claims.ingredients import texts
+from clearhead.claims.ingredients.fitting import fit, next_token_loss
+from clearhead.claims.ingredients.small_models import attention, block, decoder, new_model
 from clearhead.claims.masks.hidden_words import TEXT
-from clearhead.claims.small_models import attention, block, decoder, new_model
 from clearhead.generation import generate
 from clearhead.model.transformer import Transformer
 from clearhead.training.data.batches import marks_around

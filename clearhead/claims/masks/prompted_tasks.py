@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -12,7 +11,8 @@ import torch
 from clearhead.checkpoints.load import load
 from clearhead.claims import figures
 from clearhead.claims.claim import Claim, Cost, Mark, Measured, Number, Run, Source
-from clearhead.claims.tasks import TASKS, Task
+from clearhead.claims.ingredients.shares import wilson
+from clearhead.claims.ingredients.tasks import TASKS, Task
 from clearhead.model.transformer import Transformer
 
 if TYPE_CHECKING:
@@ -84,14 +84,6 @@ def ids_of(model: Transformer, prompt: str, answer: str) -> tuple[list[int], int
     whole, begun = model.tokenizer.encode(f"{prompt} {answer}"), model.tokenizer.encode(prompt)
     assert whole[: len(begun)] == begun
     return whole, len(whole) - len(begun)
-
-
-def wilson(count: int, n: int) -> tuple[float, float, float]:
-    """A share and its 95 % interval (Wilson 1927)."""
-    z, share = 1.96, count / n
-    middle = (share + z * z / (2 * n)) / (1 + z * z / n)
-    half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
-    return share, middle - half, middle + half
 
 
 def draw(results: Sequence[Measured]) -> Figure:

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from clearhead.claims import figures
 from clearhead.claims.claim import Claim, Cost, Mark, Measured, Run, Source
-from clearhead.claims.fitting import fit, next_token_loss
-from clearhead.claims.small_models import attention, block, decoder, new_model
-from clearhead.claims.texts import SYMBOLS, python_source, rows
+from clearhead.claims.ingredients.fitting import fit, next_token_loss
+from clearhead.claims.ingredients.small_models import attention, block, decoder, new_model
+from clearhead.claims.ingredients.texts import SYMBOLS, python_source, rows
 from clearhead.config import DynamicScaling, LinearScaling, Scaling, YarnScaling
 from clearhead.model.rope import with_rope
 from clearhead.model.transformer import Transformer

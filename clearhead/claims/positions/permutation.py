@@ -10,7 +10,7 @@ import torch
 
 from clearhead.claims import figures
 from clearhead.claims.claim import Claim, Cost, Mark, Measured, Run, Source
-from clearhead.claims.small_models import NORM, attention, block, new_model
+from clearhead.claims.ingredients.small_models import NORM, attention, block, new_model
 from clearhead.config import (
     AlibiConfig,
     EmbedConfig,

@@ -12,11 +12,11 @@ from torch import Tensor
 
 from clearhead.checkpoints.load import load
 from clearhead.claims import figures
-from clearhead.claims.agreeing import N_WORDS, NOTHING, PLURAL, SINGULAR, Sentence, pair, written
 from clearhead.claims.claim import Claim, Cost, Mark, Measured, Number, Run, Source
-from clearhead.claims.fitting import fit
-from clearhead.claims.shares import wilson
-from clearhead.claims.small_models import attention, block, decoder, new_model
+from clearhead.claims.ingredients.agreeing import N_WORDS, NOTHING, PLURAL, SINGULAR, Sentence, pair, written
+from clearhead.claims.ingredients.fitting import fit
+from clearhead.claims.ingredients.shares import wilson
+from clearhead.claims.ingredients.small_models import attention, block, decoder, new_model
 from clearhead.config import TransformerConfig
 from clearhead.model.transformer import Transformer
 from clearhead.recurrent.models import language_model

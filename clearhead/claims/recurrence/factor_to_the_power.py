@@ -11,7 +11,7 @@ from torch import Tensor
 
 from clearhead.claims import figures
 from clearhead.claims.claim import Claim, Cost, Mark, Measured, Run, Source
-from clearhead.claims.recurrent_nets import gradient_by_lag, network, recurrent_matrix
+from clearhead.claims.ingredients.recurrent_nets import gradient_by_lag, network, recurrent_matrix
 from clearhead.lens import look
 from clearhead.model.transformer import Transformer
 from clearhead.recurrent import gradient_norms

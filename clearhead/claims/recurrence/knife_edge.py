@@ -12,8 +12,8 @@ from torch import Tensor
 
 from clearhead.claims import figures
 from clearhead.claims.claim import Claim, Cost, Mark, Measured, Run, Source
-from clearhead.claims.fitting import fit
-from clearhead.claims.recurrent_nets import gradient_by_lag, network, recurrent_matrix
+from clearhead.claims.ingredients.fitting import fit
+from clearhead.claims.ingredients.recurrent_nets import gradient_by_lag, network, recurrent_matrix
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from clearhead.claims import figures
 from clearhead.claims.claim import Claim, Cost, Mark, Measured, Run, Source
-from clearhead.claims.fitting import fit
-from clearhead.claims.recurrent_nets import gradient_by_lag, network
+from clearhead.claims.ingredients.fitting import fit
+from clearhead.claims.ingredients.recurrent_nets import gradient_by_lag, network
 from clearhead.config import (
     BlockConfig,
     EmbedConfig,

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING
 
 from clearhead.claims import figures
 from clearhead.claims.claim import Claim, Cost, Mark, Measured, Run, Source
-from clearhead.claims.translators import Kind, accuracy, config_of, ends, lengths_of, mean_of, task_of, translator
+from clearhead.claims.ingredients.translators import (
+    Kind,
+    accuracy,
+    config_of,
+    ends,
+    lengths_of,
+    mean_of,
+    task_of,
+    translator,
+)
 from clearhead.costs import counts
 
 if TYPE_CHECKING:

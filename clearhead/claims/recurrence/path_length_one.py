@@ -12,8 +12,8 @@ from torch import Tensor
 
 from clearhead.claims import figures
 from clearhead.claims.claim import Claim, Cost, Mark, Measured, Run, Source
-from clearhead.claims.recurrent_nets import N_WORDS, network
-from clearhead.claims.small_models import attention, block, decoder, new_model
+from clearhead.claims.ingredients.recurrent_nets import N_WORDS, network
+from clearhead.claims.ingredients.small_models import attention, block, decoder, new_model
 from clearhead.config import InitConfig
 from clearhead.lens.edit import edit
 from clearhead.lens.record import look

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from clearhead.claims import figures
 from clearhead.claims.claim import Claim, Cost, Mark, Measured, Run, Source
-from clearhead.claims.fitting import next_token_loss
-from clearhead.claims.small_models import attention, block, decoder, new_model
+from clearhead.claims.ingredients.fitting import next_token_loss
+from clearhead.claims.ingredients.small_models import attention, block, decoder, new_model
 from clearhead.config import TransformerConfig
 from clearhead.costs import counts
 from clearhead.costs.time import sequential_steps

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from clearhead.claims import figures
 from clearhead.claims.claim import Claim, Cost, Mark, Measured, Run, Source
-from clearhead.claims.fitting import fit, next_token_loss
-from clearhead.claims.small_models import NORM, attention, block, decoder, new_model
+from clearhead.claims.ingredients.fitting import fit, next_token_loss
+from clearhead.claims.ingredients.small_models import NORM, attention, block, decoder, new_model
 from clearhead.config import ExpertsConfig, FeedForwardConfig, MaskConfig, RouterConfig, SublayerConfig
 from clearhead.costs import counts
 from clearhead.costs.source import read_config

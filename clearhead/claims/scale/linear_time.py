@@ -12,8 +12,8 @@ from torch.utils._pytree import tree_leaves
 
 from clearhead.claims import figures
 from clearhead.claims.claim import Claim, Cost, Mark, Measured, Run, Source
+from clearhead.claims.ingredients.small_models import NORM, attention, block, decoder, new_model
 from clearhead.claims.scale.square_and_line import exponent
-from clearhead.claims.small_models import NORM, attention, block, decoder, new_model
 from clearhead.config import BlockConfig, MambaConfig, SublayerConfig
 from clearhead.costs import counts
 from clearhead.costs.counter import count_flops

@@ -14,8 +14,9 @@ from torch import Tensor
 from clearhead.checkpoints.load import load
 from clearhead.claims import figures
 from clearhead.claims.claim import Claim, Cost, Mark, Measured, Run, Source
-from clearhead.claims.fitting import fit, next_token_loss
-from clearhead.claims.small_models import attention, block, decoder, new_model
+from clearhead.claims.ingredients.fitting import fit, next_token_loss
+from clearhead.claims.ingredients.shares import wilson
+from clearhead.claims.ingredients.small_models import attention, block, decoder, new_model
 from clearhead.generation.kept import copy_state
 from clearhead.model.transformer import Transformer
 
@@ -43,7 +44,7 @@ def measure(run: Run) -> Measured:
         of_all = sum(found[16]) / 16
         return Measured(
             values={
-                "clear-2l: found of 16 pairs": wilson(of_all, 16 * trials),
+                "clear-2l: found of 16 pairs": wilson(of_all * 16 * trials, 16 * trials),
                 "clear-2l: end less middle of 16": found[16][-1] - found[16][8],
             },
             series={"small": {"16": found[16]}, "gemma": {}},
@@ -51,16 +52,16 @@ def measure(run: Run) -> Measured:
     hits_LP, first_digits = ask_gemma(run)
     small = {n: by_place(trained(run), n, TRIALS, 0, run.seed + 1) for n in (16, 48)}
     middle_L = hits_LP[:, [PLACES.index(place) for place in MIDDLE]].mean(1)
-    shares = [wilson(float(hits_P.mean()), LISTS) for hits_P in hits_LP.T]
+    shares = [wilson(float(hits_P.sum()), LISTS) for hits_P in hits_LP.T]
     return Measured(
         values={
             "Gemma: start less middle": paired(hits_LP[:, 0] - middle_L),
             "Gemma: end less middle": paired(hits_LP[:, -1] - middle_L),
             "Gemma: found at the start": shares[0],
-            "Gemma: found in the middle": wilson(float(middle_L.mean()), LISTS * len(MIDDLE)),
+            "Gemma: found in the middle": wilson(float(middle_L.mean()) * LISTS * len(MIDDLE), LISTS * len(MIDDLE)),
             "Gemma: found at the end": shares[-1],
             "Gemma: wrong answers that begin as the first value": first_digits,
-            "small model: found of 16 pairs": wilson(sum(small[16]) / 16, 16 * TRIALS),
+            "small model: found of 16 pairs": wilson(sum(small[16]) * TRIALS, 16 * TRIALS),
             "small model: start less middle of 48": small[48][0] - small[48][24],
             "small model: end less middle of 48": small[48][-1] - small[48][24],
         },
@@ -167,13 +168,6 @@ def by_place(model: Transformer, n: int, trials: int, first_id: int, seed: int) 
 
 
 # ---- shares and their intervals
-
-
-def wilson(share: float, n: int) -> Share:
-    """With the ends of Wilson's 95 % interval of n trials."""
-    z = 1.96
-    centre, half = share + z * z / (2 * n), z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
-    return share, (centre - half) / (1 + z * z / n), (centre + half) / (1 + z * z / n)
 
 
 def paired(differences_L: Tensor) -> Share:

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from clearhead.claims import figures
 from clearhead.claims.claim import Claim, Cost, Mark, Measured, Run, Source
-from clearhead.claims.fitting import fit, next_token_loss
 from clearhead.claims.heads.induction import VOCABULARY, repeating, second_half_loss
-from clearhead.claims.small_models import NORM, attention, block, decoder, new_model
+from clearhead.claims.ingredients.fitting import fit, next_token_loss
+from clearhead.claims.ingredients.small_models import NORM, attention, block, decoder, new_model
 from clearhead.config import BlockConfig, MambaConfig, SublayerConfig, TransformerConfig
 from clearhead.costs import counts
 from clearhead.layer_state import KVState

@@ -10,7 +10,7 @@ import torch
 
 from clearhead.claims import figures
 from clearhead.claims.claim import Claim, Cost, Mark, Measured, Run, Source
-from clearhead.claims.small_models import attention, block, decoder, new_model
+from clearhead.claims.ingredients.small_models import attention, block, decoder, new_model
 from clearhead.config import AttentionConfig, TransformerConfig
 from clearhead.costs import counts
 from clearhead.costs.cost import cost

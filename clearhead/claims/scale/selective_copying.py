@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from clearhead.claims import figures
 from clearhead.claims.claim import Claim, Cost, Mark, Measured, Run, Source
-from clearhead.claims.fitting import fit
-from clearhead.claims.small_models import attention, block, decoder, new_model
+from clearhead.claims.ingredients.fitting import fit
+from clearhead.claims.ingredients.small_models import attention, block, decoder, new_model
 from clearhead.config import BlockConfig, InitConfig, MambaConfig, SublayerConfig
 from clearhead.forward import Pass
 from clearhead.model.init import initialise

@@ -12,7 +12,7 @@ from torch import Tensor
 from clearhead.checkpoints.load import load
 from clearhead.claims import figures
 from clearhead.claims.claim import Claim, Cost, Mark, Measured, Number, Run, Source
-from clearhead.claims.sentences import SENTENCES
+from clearhead.claims.ingredients.sentences import SENTENCES
 from clearhead.lens import look
 from clearhead.model.transformer import Transformer
 

@@ -11,8 +11,8 @@ from torch import Tensor
 from clearhead.checkpoints.load import load
 from clearhead.claims import figures
 from clearhead.claims.claim import Claim, Cost, Mark, Measured, Run, Source
-from clearhead.claims.one_head import entropy, longer, pattern, scale_of
-from clearhead.claims.sentences import SENTENCES
+from clearhead.claims.ingredients.one_head import entropy, longer, pattern, scale_of
+from clearhead.claims.ingredients.sentences import SENTENCES
 from clearhead.config import AttentionConfig
 from clearhead.lens import look
 from clearhead.model.transformer import Transformer

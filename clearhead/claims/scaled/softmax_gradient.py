@@ -10,7 +10,7 @@ from torch import Tensor
 
 from clearhead.claims import figures
 from clearhead.claims.claim import Claim, Cost, Mark, Measured, Run, Source
-from clearhead.claims.one_head import one_head, scale_of
+from clearhead.claims.ingredients.one_head import one_head, scale_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

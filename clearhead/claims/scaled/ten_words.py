@@ -9,7 +9,7 @@ import torch
 
 from clearhead.claims import figures
 from clearhead.claims.claim import Claim, Cost, Mark, Measured, Run, Source
-from clearhead.claims.one_head import one_head, scale_of
+from clearhead.claims.ingredients.one_head import one_head, scale_of
 from clearhead.ops.masks import Causal
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from clearhead.claims import figures
 from clearhead.claims.claim import Claim, Cost, Mark, Measured, Run, Source
-from clearhead.claims.one_head import one_head, scale_of
-from clearhead.claims.small_models import attention, decoder, new_model
+from clearhead.claims.ingredients.one_head import one_head, scale_of
+from clearhead.claims.ingredients.small_models import attention, decoder, new_model
 from clearhead.config import BlockConfig, SublayerConfig
 from clearhead.costs.counter import count_flops
 from clearhead.costs.flops import Run as Pass

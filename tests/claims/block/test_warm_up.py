@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from clearhead.claims.block import warm_up
-from clearhead.claims.norm_placement import decoder_with_norms
+from clearhead.claims.ingredients.norm_placement import decoder_with_norms
 from tests.claims.quick import verdict
 
 pytestmark = pytest.mark.slow

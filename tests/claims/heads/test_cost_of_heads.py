@@ -6,7 +6,7 @@ import pytest
 from torch import Tensor
 
 from clearhead.claims.heads import cost_of_heads
-from clearhead.claims.small_models import attention
+from clearhead.claims.ingredients.small_models import attention
 from clearhead.config import AttentionConfig
 from clearhead.forward import Pass
 from clearhead.nn.attention import Attention

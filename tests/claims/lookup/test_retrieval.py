@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from clearhead.checkpoints.load import load
+from clearhead.claims.ingredients.shares import wilson
 from clearhead.claims.lookup import retrieval
-from clearhead.claims.shares import wilson
 from clearhead.claims.verdict import FAILS, HOLDS
 from clearhead.model.init import initialise
 from tests.claims.quick import measured, verdict

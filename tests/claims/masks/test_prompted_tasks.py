@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from clearhead.claims.tasks import TASKS, Task
+from clearhead.claims.ingredients.tasks import TASKS, Task
 from tests.claims.quick import verdict
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("gemma")]

@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from clearhead.claims import agreeing
+from clearhead.claims.ingredients import agreeing
+from clearhead.claims.ingredients.small_models import attention
 from clearhead.claims.recurrence import agreement
-from clearhead.claims.small_models import attention
 from clearhead.config import AttentionConfig, MaskConfig
 from clearhead.model.transformer import Transformer
 from tests.claims.quick import verdict

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from clearhead.claims import translators
+from clearhead.claims.ingredients import translators
 from clearhead.claims.recurrence import one_vector
 from clearhead.claims.verdict import FAILS, HOLDS, judge
 from clearhead.recurrent import rnn_search

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 import clearhead
-from clearhead.claims.scale.lost_in_the_middle import paired, retrieved, wilson
+from clearhead.claims.ingredients.shares import wilson
+from clearhead.claims.scale.lost_in_the_middle import paired, retrieved
 from clearhead.nn import attention
 from tests.claims.quick import verdict
 
@@ -23,7 +24,7 @@ def test_positions_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_intervals() -> None:
     """Wilson 1927, of 8 in 10: 0.490 to 0.943; the mean of -1, 0 and 1 is nothing, give or take 1.96 / sqrt(3)."""
-    assert wilson(0.8, 10) == pytest.approx((0.8, 0.490, 0.943), abs=5e-4)
+    assert wilson(8, 10) == pytest.approx((0.8, 0.490, 0.943), abs=5e-4)
     assert paired(torch.tensor([-1.0, 0.0, 1.0])) == pytest.approx((0, -1.1316, 1.1316), abs=1e-4)
 
 

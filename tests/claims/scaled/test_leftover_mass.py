@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from clearhead.checkpoints.load import load
+from clearhead.claims.ingredients.sentences import SENTENCES
 from clearhead.claims.scaled import leftover_mass
-from clearhead.claims.sentences import SENTENCES
 from clearhead.claims.verdict import FAILS, HOLDS
 from clearhead.lens import look
 from clearhead.model.init import initialise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from clearhead.claims.one_head import scale_of
+from clearhead.claims.ingredients.one_head import scale_of
 from clearhead.claims.scaled import softmax_gradient
 from clearhead.claims.verdict import FAILS, HOLDS
 from tests.claims.quick import measured, verdict

@@ -14,8 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from clearhead.claims.claim import Run
-from clearhead.claims.fitting import fit
-from clearhead.claims.languages import IDS, NO_TARGET, Language, Pairs
+from clearhead.claims.ingredients.fitting import fit
+from clearhead.claims.ingredients.languages import IDS, NO_TARGET, Language, Pairs
 from clearhead.config import InitConfig, TransformerConfig
 from clearhead.families.first_weights import FIRST_WEIGHTS
 from clearhead.lens import look

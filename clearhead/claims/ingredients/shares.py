@@ -7,7 +7,7 @@ import math
 Z_95 = 1.959964
 
 
-def wilson(n_right: int, n: int) -> tuple[float, float, float]:
+def wilson(n_right: float, n: int) -> tuple[float, float, float]:
     """The share, and the ends of Wilson's 95 % interval (1927), which stays within 0 and 1 and has a width at both."""
     share, z2 = n_right / n, Z_95**2
     middle = (share + z2 / (2 * n)) / (1 + z2 / n)

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from clearhead.claims.small_models import attention
+from clearhead.claims.ingredients.small_models import attention
 from clearhead.lens.edit import Function
 from clearhead.nn.attention import Attention
 from clearhead.ops.attention import Trace, traced

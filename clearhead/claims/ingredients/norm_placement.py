@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from clearhead.claims.small_models import attention, decoder
+from clearhead.claims.ingredients.small_models import attention, decoder
 from clearhead.config import BlockConfig, FeedForwardConfig, MixerConfig, NormConfig, SublayerConfig, TransformerConfig
 
 Placement = Literal["pre", "post"]
