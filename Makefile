@@ -1,17 +1,21 @@
-# make demo [TEXT="A sentence"] | test | check | bench. Each makes .venv when it is missing, and installs again when what it installs changed.
+# make studio [MODEL=SOURCE] | demo [TEXT="A sentence"] | test | check | bench. Each makes .venv when it is missing, and installs again when what it installs changed.
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
+PAGES := $(shell find frontend -type f -not -path '*/node_modules/*')
 
-.PHONY: demo test check lint bench install
+.PHONY: studio demo test check lint bench install browser
+
+studio: $(INSTALLED)
+	$(BIN)/python -m clearhead studio $(if $(MODEL),--model '$(subst ','\'',$(MODEL))')
 
 demo: $(INSTALLED)
 	$(BIN)/python -m clearhead.lens.demo $(if $(TEXT),'$(subst ','\'',$(TEXT))')
 
-test: $(INSTALLED)
+test: $(INSTALLED) browser
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup
 
-check: lint
+check: lint browser
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow"
 
 lint: $(INSTALLED)
@@ -30,7 +34,12 @@ bench: $(INSTALLED)
 
 install: $(INSTALLED)
 
-$(INSTALLED): pyproject.toml constraints.txt
+# The tests of the pages need a Chromium. Where there is none and it can't be installed here, they say so and are skipped.
+browser:
+	@command -v chromium || command -v chromium-browser || command -v google-chrome || { \
+	  test "$$(id -u)" = 0 && command -v apt-get && apt-get update -qq && apt-get install -y -qq chromium; } || true
+
+$(INSTALLED): pyproject.toml constraints.txt hatch_build.py $(PAGES)
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[gemma,claims,train,studio,test,dev]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[gemma,claims,train,studio,notebook,test,dev]"
 	touch $@

@@ -137,7 +137,7 @@ def load(
         made = blueprint(checkpoint, architecture=architecture, new_head=new_head, labels=labels, rope=rope)
         model, origin = made.model, made.origin
         tokenizer = _tokenizer(checkpoint, model)
-        kind = wanted or checkpoint.usual or _stored_dtype(checkpoint)
+        kind = wanted or usual_dtype(checkpoint)
         _fill(model, made.plan, checkpoint, kind, torch.device(device))
     model.tokenizer = tokenizer
     model.origin = origin
@@ -308,6 +308,11 @@ def _dtype(dtype: torch.dtype | str | None) -> torch.dtype | None:
     if dtype not in DTYPES:
         raise ClearheadError(f"the dtype {dtype!r} is not known; there are {', '.join(DTYPES)}")
     return DTYPES[dtype]
+
+
+def usual_dtype(checkpoint: Checkpoint) -> torch.dtype:
+    """What the weights of a checkpoint become where nothing else is asked for."""
+    return checkpoint.usual or _stored_dtype(checkpoint)
 
 
 def _stored_dtype(checkpoint: Checkpoint) -> torch.dtype:

@@ -27,6 +27,7 @@ VERBS = {
     "train": "train a model by a recipe: from nothing, or on from a checkpoint",
     "evaluate": "measure a model on texts, pairs, labels or tasks, or on what its run held out",
     "claim": "measure what the lesson and the papers say, and whether it holds",
+    "studio": "open the lesson and the explorer of models in a browser, on this machine alone",
     "families": "list the published architectures that can be loaded",
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from clearhead.errors import ClearheadError
 from clearhead.lens.arguments import Inputs, arguments
+from clearhead.lens.pairs import given
 from clearhead.lens.record import look
 from clearhead.lens.table import Table, plain
 from clearhead.lens.targets import Target, check_vocabulary, check_whole, token_ids, token_names
@@ -50,51 +52,73 @@ class LogitLens(Table):
         }
 
 
-def logit_lens(model: Transformer, inputs: Inputs, *, target: Target | None = None, top: int = 5) -> LogitLens:
+def logit_lens(
+    model: Transformer,
+    inputs: Inputs,
+    *,
+    target: Target | None = None,
+    top: int = 5,
+    positions: Sequence[int] | None = None,
+) -> LogitLens:
     """The stream after each layer through the model's own final norm and vocabulary head.
 
     Rows are the embedding and what each layer leaves; the last row is what the model says. inputs: one text, or what
     `model(...)` takes, of one row. target: a token to follow: `values` are then its probabilities, `ranks` its ranks.
-    top: how many tokens to keep of each place.
+    top: how many tokens to keep of each place. positions: read these slots of the text alone.
 
     Raises:
-        ClearheadError: the model has no vocabulary head, or there are several rows.
+        ClearheadError: the model has no vocabulary head, there are several rows, or no such position.
     """
+    *_, whole = logit_lens_by_layer(model, inputs, target=target, top=top, positions=positions)
+    return whole
+
+
+def logit_lens_by_layer(
+    model: Transformer,
+    inputs: Inputs,
+    *,
+    target: Target | None = None,
+    top: int = 5,
+    positions: Sequence[int] | None = None,
+) -> Iterator[LogitLens]:
+    """`logit_lens` as it comes: a table after each layer, with one row more than the one before."""
     check_vocabulary(model, "the logit lens")
     call = arguments(model, inputs)
     check_whole(call)
     target_1 = None if target is None else token_ids(model, target)
     n_layers = len(model.layers)
     places = ["embed", *(f"layers.{layer}.resid_post" for layer in range(n_layers))]
-    seen = look(model, inputs, *places)
+    # The logits of every slot are not asked for: of a large vocabulary they would be most of the memory.
+    seen = look(model, {**given(call), "read": False}, *places, positions=positions)
     if seen["embed"].shape[0] != 1:
         raise ClearheadError(f"a logit lens is of one text, and there are {seen['embed'].shape[0]} rows")
-    n_tokens = seen["embed"].shape[1]
+    n_tokens = seen.output.shape[1]
+    shown = range(n_tokens) if positions is None else [slot % n_tokens for slot in positions]
+    tokens = [visible(label) for label in seen.tokens[0]] if seen.tokens else [str(i) for i in range(n_tokens)]
     n_kept = min(top, model.unembedding.shape[0])
+    what = "" if target_1 is None else f": probability of {token_names(model, target_1)[0]}"
     ids, probabilities, followed, ranks = [], [], [], []
+    cells: list[list[str]] = []
     for place in places:
         logits_TV = read_out(model, seen[place])[0].float()
         p_TV = logits_TV.softmax(-1)
         best = p_TV.topk(n_kept, dim=-1)
         ids.append(best.indices)
         probabilities.append(best.values)
+        cells.append(token_names(model, best.indices[:, 0]))
         if target_1 is not None:
             followed.append(p_TV[:, target_1[0]])
             ranks.append(1 + (logits_TV > logits_TV[:, target_1]).sum(-1))
-    ids_LTN = torch.stack(ids)
-    names = token_names(model, ids_LTN[..., 0])
-    what = "" if target_1 is None else f": probability of {token_names(model, target_1)[0]}"
-    columns = seen.tokens[0] if seen.tokens else [str(i) for i in range(n_tokens)]
-    return LogitLens(
-        title=f"Logit lens{what}",
-        values=torch.stack(probabilities)[..., 0] if target_1 is None else torch.stack(followed),
-        row_labels=["embedding", *(f"layer {layer}" for layer in range(n_layers))],
-        column_labels=[visible(label) for label in columns],
-        cells=[names[i : i + n_tokens] for i in range(0, len(names), n_tokens)],
-        ids=ids_LTN,
-        probabilities=torch.stack(probabilities),
-        ranks=torch.stack(ranks) if ranks else None,
-    )
+        yield LogitLens(
+            title=f"Logit lens{what}",
+            values=torch.stack(probabilities)[..., 0] if target_1 is None else torch.stack(followed),
+            row_labels=["embedding", *(f"layer {layer}" for layer in range(n_layers))][: len(ids)],
+            column_labels=[tokens[slot] for slot in shown],
+            cells=list(cells),
+            ids=torch.stack(ids),
+            probabilities=torch.stack(probabilities),
+            ranks=torch.stack(ranks) if ranks else None,
+        )
 
 
 @torch.no_grad()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -67,6 +68,21 @@ def patching(
         ClearheadError: texts of unequal length, a site that is not there or has no such axis, or a metric that is the
             same for both.
     """
+    *_, whole = patching_by_layer(model, clean, corrupted, metric, site=site, over=over, noising=noising)
+    return whole
+
+
+def patching_by_layer(
+    model: Transformer,
+    clean: Inputs,
+    corrupted: Inputs,
+    metric: Metric,
+    *,
+    site: str = "resid_pre",
+    over: Over = "position",
+    noising: bool = False,
+) -> Iterator[Sweep]:
+    """`patching` as it comes: a table after each layer, with one row more than the one before."""
     places = swept(model, site, over)
     runs = two_runs(model, clean, corrupted)
     base, donor = (runs.clean, runs.corrupted) if noising else (runs.corrupted, runs.clean)
@@ -75,26 +91,28 @@ def patching(
     ends = (base_output, given_by.output) if noising else (given_by.output, base_output)
     scale = scale_of(metric, *ends)
     at_once = max(1, AT_ONCE // logits_of(base_output).numel())
+    way = "corrupted into clean" if noising else "clean into corrupted"
+    widest = max(given_by[where].shape[places.axis] for where in places.addresses)
+    columns = column_labels(model, runs, places, widest)
     rows, total = [], sum(given_by[where].shape[places.axis] for where in places.addresses)
     with progress_bar("patching", total) as advance:
         for where in places.addresses:
             value = given_by[where]
             row: list[float] = []
             for start in range(0, value.shape[places.axis], at_once):
-                columns = range(start, min(start + at_once, value.shape[places.axis]))
-                row += _patched(model, base, metric, where, value, places.axis, columns)
-                advance(len(columns))
+                some = range(start, min(start + at_once, value.shape[places.axis]))
+                row += _patched(model, base, metric, where, value, places.axis, some)
+                advance(len(some))
             rows.append([scale.share(measure) for measure in row])
-    way = "corrupted into clean" if noising else "clean into corrupted"
-    return Sweep(
-        title=f"Patching {site}, {way}",
-        values=padded(rows),
-        row_labels=places.row_labels,
-        column_labels=column_labels(model, runs, places, max(map(len, rows))),
-        site=site,
-        over=over,
-        scale=scale,
-    )
+            yield Sweep(
+                title=f"Patching {site}, {way}",
+                values=padded(rows, widest),
+                row_labels=places.row_labels[: len(rows)],
+                column_labels=columns,
+                site=site,
+                over=over,
+                scale=scale,
+            )
 
 
 def _patched(
@@ -155,7 +173,7 @@ def column_labels(model: Transformer, runs: TwoRuns, places: Places, n: int) -> 
     return token_labels(model, runs, n, of_source=crossed)
 
 
-def padded(rows: list[list[float]]) -> Tensor:
-    """Rows of unequal length as one tensor, NaN where there is nothing."""
-    width = max(map(len, rows))
+def padded(rows: list[list[float]], width: int | None = None) -> Tensor:
+    """Rows of unequal length as one tensor, NaN where there is nothing; as wide as the longest, or as asked."""
+    width = max(map(len, rows)) if width is None else width
     return torch.tensor([[*row, *[torch.nan] * (width - len(row))] for row in rows], dtype=torch.float64)

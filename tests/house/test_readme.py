@@ -43,7 +43,7 @@ def test_every_command_is_accounted_for() -> None:
             assert command.startswith("pip install -c constraints.txt -e")
         else:
             assert command in RUNNABLE
-    assert COMMANDS[:2] == ["make demo", "make test"]
+    assert COMMANDS[:2] == ["make studio", "make test"]
     assert len(RUNNABLE) >= 5
     assert SHOWN
 

@@ -53,12 +53,17 @@ def measure(run: Run) -> Measured:
 
 def last_gradient(placement: Placement, n_layers: int, seed: int) -> float:
     """The length of the gradient of the last layer's last matrix, on random tokens, before any step."""
+    return first_gradients(placement, n_layers, seed, [n_layers - 1])[0]
+
+
+def first_gradients(placement: Placement, n_layers: int, seed: int, layers: Sequence[int]) -> list[float]:
+    """The same of each of some layers, from one pass back."""
     model = new_model(decoder_with_norms(placement, n_layers, d_model=D_MODEL, vocab_size=VOCABULARY), seed)
     initialise(model, LENGTH_KEPT)
     tokens_BT = torch.randint(VOCABULARY, (ROWS, LENGTH))
-    weight = model.get_parameter(f"layers.{n_layers - 1}.ffn.down_proj.weight")
-    (gradient,) = torch.autograd.grad(next_token_loss(model(tokens_BT), tokens_BT), [weight])
-    return float(gradient.norm())
+    weights = [model.get_parameter(f"layers.{layer}.ffn.down_proj.weight") for layer in layers]
+    gradients = torch.autograd.grad(next_token_loss(model(tokens_BT), tokens_BT), weights)
+    return [float(gradient.norm()) for gradient in gradients]
 
 
 def slope(norms: Sequence[float]) -> float:

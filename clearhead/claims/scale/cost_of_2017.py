@@ -33,7 +33,7 @@ BESIDE = {"ConvS2S": ((-8, -3), "right"), "GNMT + RL, ensemble": ((0, -16), "cen
 
 
 def measure(run: Run) -> Measured:
-    by_hour = {size: hours * 3600 * GPUS * SUSTAINED for size, hours in HOURS.items()}
+    by_hour = flops_by_hours()
     values: dict[str, float] = {}
     for size, flops in by_hour.items():
         config = read_config(f"transformer-2017-{size}").config
@@ -59,6 +59,11 @@ def measure(run: Run) -> Measured:
         },
         series={"ours": {size: [BLEU[size], flops] for size, flops in by_hour.items()}},
     )
+
+
+def flops_by_hours() -> dict[str, float]:
+    """Of each size: hours, times what all GPUs sustain."""
+    return {size: hours * 3600 * GPUS * SUSTAINED for size, hours in HOURS.items()}
 
 
 def schedule(d_model: int) -> tuple[float, float]:

@@ -1,0 +1,308 @@
+"""Parts of a model switched off: what it then says, beside what it says as it is; and each head in its turn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import torch
+from pydantic import Field
+
+from clearhead.errors import UsageError
+from clearhead.studio.explore.ablations import Ablation
+from clearhead.studio.explore.given import stacks_of
+from clearhead.studio.explore.passes import (
+    Finished,
+    Opened,
+    check_size,
+    code,
+    finished,
+    most_tokens,
+    opened,
+    token_named,
+)
+from clearhead.studio.explore.predict import Hidden, Position, RunId, TokenOf
+from clearhead.studio.operations import Answer, operation
+
+if TYPE_CHECKING:
+    from clearhead.studio.context import Studio
+
+Metric = Literal["logit", "difference", "loss"]
+
+
+@operation("explore.ablate")
+def ablate(
+    studio: Studio,
+    *,
+    run: RunId,
+    off: Annotated[tuple[Ablation, ...], Field(max_length=256)] = (),
+    position: Position = None,
+    hidden: Hidden = (),
+    n: Annotated[int, Field(ge=1, le=50)] = 8,
+    token: TokenOf = None,
+) -> Answer:
+    """A text read by the model as it is and with `off` switched off: next tokens, logits, and losses along the text."""
+    asked = opened(studio, run, hidden, what="comparing next tokens", labels=True)
+    if not asked.labels:
+        check_size(asked, most_tokens(asked.model, 2**28), "a comparison")
+    at = asked.place(position)
+    clean, changed = finished(asked), finished(asked, off)
+    before_V, after_V = clean.logits(at), changed.logits(at)
+    p_before_V, p_after_V = before_V.softmax(-1), after_V.softmax(-1)
+    wanted = token_named(asked, token)
+    n = min(n, len(before_V))
+    best = [before_V.topk(n).indices.tolist(), after_V.topk(n).indices.tolist()]
+    ids = list(dict.fromkeys([*([] if wanted is None else [wanted]), *best[0], *best[1]]))
+    ids.sort(key=lambda i: -float(before_V[i]))
+    rows = [
+        {
+            "id": i,
+            "text": asked.names([i])[0],
+            "before": float(p_before_V[i]),
+            "after": float(p_after_V[i]),
+            "logit": float(before_V[i]),
+            "logit_after": float(after_V[i]),
+            "change": float(after_V[i]) - float(before_V[i]),
+            "rank": 1 + int((before_V > before_V[i]).sum()),
+            "rank_after": 1 + int((after_V > after_V[i]).sum()),
+        }
+        for i in ids
+    ]
+    first, then = best[0][0], best[1][0]
+    data: dict[str, Any] = {
+        "position": at,
+        "foretells": asked.foretells,
+        "rows": rows,
+        "first": _said(asked, first, p_before_V),
+        "then": _said(asked, then, p_after_V),
+        "first_then": float(p_after_V[first]),
+        "n_off": len(off),
+        "labels": asked.labels,
+    }
+    lines = (
+        [
+            "before = clearhead.edit(model, inputs, {})",
+            f"after = clearhead.edit(model, inputs, {'edits' if off else '{}'})",
+            "for scores in (before, after):",
+            "    logits = scores[0].float()",
+        ]
+        if asked.labels
+        else [
+            f'where = {{"positions": [{at}]}}',
+            'before = clearhead.look(model, inputs, "final", **where)["final"]',
+            'after = clearhead.look(model, inputs, "final", edits=edits, **where)["final"]'
+            if off
+            else 'after = clearhead.look(model, inputs, "final", **where)["final"]',
+            "for stream in (before, after):",
+            "    logits = model.head(stream, model.embed.tokens.weight)[0, 0]",
+        ]
+    )
+    lines += [
+        "    p = logits.softmax(-1)",
+        f"    for token in {ids}:",
+        "        print(logits[token].item(), p[token].item())",
+    ]
+    printed = [
+        number
+        for name in (("logit", "before"), ("logit_after", "after"))
+        for row in rows
+        for number in (row[name[0]], row[name[1]])
+    ]
+    arrays: dict[str, Any] = {}
+    if asked.foretells and len(asked.ids) > 1:
+        if len(asked.ids) <= most_tokens(asked.model, 2**26):
+            losses = [one.losses() for one in (clean, changed)]
+            arrays = {"loss": losses[0], "loss_after": losses[1], "loss_change": losses[1] - losses[0]}
+            data |= {"loss": float(losses[0].mean()), "loss_after": float(losses[1].mean())}
+            data["loss_change"] = data["loss_after"] - data["loss"]
+        else:
+            data["no_loss"] = "The loss along the text is left out: the text is long for a vocabulary of this size."
+    return Answer(data=data, arrays=arrays, python=code(asked, [], *lines, ablate=off), printed=tuple(printed))
+
+
+def _said(asked: Opened, token: int, p_V: torch.Tensor) -> dict[str, Any]:
+    return {"id": token, "text": asked.names([token])[0], "p": float(p_V[token])}
+
+
+@operation("explore.switches")
+def switches(studio: Studio, *, model: Annotated[str, Field(min_length=1, max_length=500)]) -> Answer:
+    """What there is to switch off: of each stack, of each layer, how many heads, and whether there is an MLP."""
+    found = []
+    for path, stack in stacks_of(studio.models.get(model)).items():
+        layers = [
+            {
+                "layer": layer,
+                "heads": _n_heads(block.mixer),
+                "crossed": _n_heads(block.cross),
+                "attends": _n_heads(block.mixer) > 0,
+                "ffn": block.ffn is not None,
+            }
+            for layer, block in enumerate(stack.layers)
+        ]
+        found.append({"stack": path, "layers": layers})
+    return Answer(data={"stacks": found})
+
+
+def _n_heads(part: Any) -> int:
+    """Heads that can be switched off one by one."""
+    return int(part.config.n_heads) if part is not None and "z" in part.sites else 0
+
+
+@operation("explore.ablate-grid")
+def grid(
+    studio: Studio,
+    *,
+    run: RunId,
+    position: Position = None,
+    hidden: Hidden = (),
+    metric: Metric = "logit",
+    token: TokenOf = None,
+    against: TokenOf = None,
+    mode: Literal["zero", "mean"] = "zero",
+    stack: Literal["", "encoder"] = "",
+) -> Iterator[Answer]:
+    """Each head switched off in its turn, and then the MLP of its layer: how a number changes. An answer a layer.
+
+    metric: the logit of `token` at `position`; that less the logit of `against`; or the mean loss along the text.
+    """
+    asked = opened(studio, run, hidden, what="a sweep over heads", labels=True)
+    if metric == "loss" and not asked.foretells:
+        raise UsageError("this model foretells no next token, so what it reads has no loss; take a logit")
+    if not asked.labels:
+        check_size(asked, most_tokens(asked.model, 2**25 if metric == "loss" else 2**28), "a sweep")
+    at = asked.place(position)
+    clean = finished(asked)
+    first, second = token_named(asked, token), token_named(asked, against)
+    if metric != "loss" and first is None:
+        first = int(clean.logits(at).argmax())
+    if metric == "difference" and second is None:
+        second = int(clean.logits(at).topk(2).indices[1])
+    if metric == "difference" and first == second:
+        raise UsageError("the two answers are the same token, so their difference is always 0; choose another")
+    measure = _Measure(metric, at, first, second)
+    base = measure(clean)
+    layers = _swept(asked, stack)
+    widest = max(len(parts) for parts in layers)
+    values = torch.full((len(layers), widest), torch.nan, dtype=torch.float64)
+    for layer, parts in enumerate(layers):
+        for column, part in enumerate(parts):
+            if part is not None:
+                one = Ablation(layer=layer, stack=stack, mode=mode, **part)
+                values[layer, column] = measure(finished(asked, (one,), keep=False)) - base
+        yield _grid_answer(asked, values, layers, layer + 1, measure, base, mode, stack)
+
+
+class _Measure:
+    """One number of a pass."""
+
+    def __init__(self, metric: Metric, at: int, first: int | None, second: int | None) -> None:
+        self.metric, self.at, self.first, self.second = metric, at, first, second
+
+    def __call__(self, found: Finished) -> float:
+        if self.metric == "loss":
+            return float(found.losses().mean())
+        logits_V = found.logits(self.at)
+        assert self.first is not None
+        logit = float(logits_V[self.first])
+        return logit if self.metric == "logit" else logit - float(logits_V[self.second])
+
+    def lines(self, asked: Opened) -> list[str]:
+        """The same of `edits`, as the body of a function."""
+        if self.metric == "loss":
+            return [
+                "    logits = clearhead.edit(model, inputs, edits)",
+                f"    ids = torch.tensor({list(asked.ids)})",
+                "    return -log_probs(logits[0, :-1], ids[1:]).mean().item()",
+            ]
+        less = f" - logits[{self.second}].item()" if self.metric == "difference" else ""
+        if asked.labels:
+            return [
+                "    logits = clearhead.edit(model, inputs, edits)[0].float()",
+                f"    return logits[{self.first}].item(){less}",
+            ]
+        return [
+            f'    seen = clearhead.look(model, inputs, "final", positions=[{self.at}], edits=edits)',
+            '    logits = model.head(seen["final"], model.embed.tokens.weight)[0, 0]',
+            f"    return logits[{self.first}].item(){less}",
+        ]
+
+
+def _swept(asked: Opened, stack: str) -> list[list[dict[str, Any] | None]]:
+    """What is switched off in each layer, a column each: its heads, and last its MLP."""
+    stacks = stacks_of(asked.model)
+    if stack not in stacks:
+        raise UsageError("this model has no encoder beside its decoder")
+    rows: list[list[dict[str, Any] | None]] = []
+    for block in stacks[stack].layers:
+        heads = {part: _n_heads(getattr(block, part)) for part in ("mixer", "cross")}
+        row: list[dict[str, Any] | None] = [
+            {"part": part, "heads": (head,)} for part, n_heads in heads.items() for head in range(n_heads)
+        ]
+        rows.append([*row, {"part": "ffn"} if block.ffn is not None else None])
+    widest = max(map(len, rows))
+    if widest == 1 and all(row == [None] for row in rows):
+        raise UsageError("this model has neither heads nor MLPs to switch off")
+    # The MLP stands in the last column of every layer.
+    return [[*row[:-1], *[None] * (widest - len(row)), row[-1]] for row in rows]
+
+
+def _grid_answer(
+    asked: Opened,
+    values: torch.Tensor,
+    layers: Sequence[Sequence[dict[str, Any] | None]],
+    done: int,
+    measure: _Measure,
+    base: float,
+    mode: str,
+    stack: str,
+) -> Answer:
+    widest = len(layers[0])
+    fullest = max(layers, key=lambda row: sum(part is not None for part in row))
+    columns = [_column(part, n, widest) for n, part in enumerate(fullest)]
+    there = ~values.isnan()
+    data: dict[str, Any] = {
+        "done": done,
+        "of": len(layers),
+        "metric": measure.metric,
+        "position": measure.at,
+        "token": None if measure.first is None else {"id": measure.first, "text": asked.names([measure.first])[0]},
+        "against": None
+        if measure.metric != "difference" or measure.second is None
+        else {"id": measure.second, "text": asked.names([measure.second])[0]},
+        "base": base,
+        "rows": [f"layer {layer}" for layer in range(len(layers))],
+        "columns": columns,
+        "largest": None,
+    }
+    arrays = {"values": values.nan_to_num(nan=0.0).float(), "there": there.to(torch.uint8)}
+    if not bool(there.any()):
+        return Answer(data=data, arrays=arrays)
+    flat = values.abs().nan_to_num(nan=-1.0).flatten()
+    place = int(flat.argmax())
+    layer, column = divmod(place, widest)
+    part = layers[layer][column]
+    assert part is not None
+    change = float(values[layer, column])
+    name = f"{'the ' if columns[column] == 'MLP' else ''}{columns[column]} of layer {layer}"
+    data["largest"] = {"layer": layer, "column": column, "name": name, "change": change}
+    if done < len(layers):
+        return Answer(data=data, arrays=arrays)
+    one = Ablation(layer=layer, stack=stack, mode=mode, **part)  # type: ignore[arg-type]
+    lines = [
+        "",
+        "def measure(edits):",
+        *measure.lines(asked),
+        "",
+        "print(measure([]))",
+        "print(measure(edits) - measure([]))",
+    ]
+    imports = ["import torch", "from clearhead.ops.sampling import log_probs"] if measure.metric == "loss" else []
+    return Answer(data=data, arrays=arrays, python=code(asked, imports, *lines, ablate=(one,)), printed=(base, change))
+
+
+def _column(part: dict[str, Any] | None, n: int, widest: int) -> str:
+    if n == widest - 1:
+        return "MLP"
+    if part is None or "heads" not in part:
+        return f"head {n}"
+    return f"{'cross-attention ' if part['part'] == 'cross' else ''}head {part['heads'][0]}"

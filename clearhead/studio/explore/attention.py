@@ -1,0 +1,164 @@
+"""Attention of one head at one place, taken apart: weights of a row or column, and the dot product behind a cell."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Annotated, Any
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from clearhead.errors import UsageError
+from clearhead.lens.attend import further_back
+from clearhead.studio.explore.parts import Address, Number, RunId
+from clearhead.studio.operations import Answer, operation
+from clearhead.taps import resolve
+
+if TYPE_CHECKING:
+    from clearhead.model.transformer import Transformer
+    from clearhead.studio.context import Studio
+
+
+TOP = 8
+Key = Annotated[int, Field(ge=-1, le=1_000_000)]
+
+
+@operation("explore.cell")
+def cell(studio: Studio, *, run: RunId, at: Address, head: Number = 0, query: Number = 0, key: Key = -1) -> Answer:
+    """One weight, the row and the column it stands in: exact, whatever the map was drawn from.
+
+    at: the address of an attention ("layers.3.mixer"). key: -1 is the one that has most of the row.
+    """
+    one = studio.runs.get(run)
+    pattern_HTS = studio.runs.exact(run, f"{at}.pattern")[0]
+    _check(pattern_HTS, at, head, query, max(key, 0))
+    pattern_TS = pattern_HTS[head]
+    if key < 0:
+        key = int(pattern_TS[query].argmax())
+    row_S, column_T = pattern_TS[query], pattern_TS[:, key]
+    weight = float(pattern_TS[query, key])
+    return Answer(
+        data={
+            "key": key,
+            "weight": weight,
+            "row_sum": float(row_S.double().sum()),
+            "row_top": _top(row_S),
+            "column_top": _top(column_T),
+            "column_sum": float(column_T.double().sum()),
+            "first": float(row_S[0]),
+            "first_mean": float(pattern_TS[:, 0].double().mean()),
+            "entropy_bits": _entropy(row_S),
+            "seen": (seen := int((row_S > 0).sum())),
+            "even_bits": math.log2(max(seen, 1)),
+        },
+        arrays={"row": row_S, "column": column_T},
+        python=one.opening(studio.models.get(one.model))
+        + f'pattern = {one.look(f"{at}.pattern")}["{at}.pattern"]\n'
+        + f"print(float(pattern[0, {head}, {query}, {key}]))  # head {head}, from token {query} to token {key}\n",
+        printed=(weight,),
+    )
+
+
+@operation("explore.striking")
+def striking(studio: Studio, *, run: RunId, at: Address = "layers.*.mixer", query: Key = -1) -> Answer:
+    """Of all heads of one kind, the one that looks hardest from a token at a single one further back: a place to begin.
+
+    at: the kind, with a star for the layer. query: -1 is the last token.
+    """
+    one = studio.runs.get(run)
+    model: Transformer = studio.models.get(one.model)
+    best = (-1.0, 0, 0)
+    for place, address in enumerate(resolve(model, [f"{at}.pattern"])):
+        pattern = studio.runs.shares(run, address)[0]
+        n_queries, n_keys = pattern.shape[1:]
+        row_HS = pattern[:, min(query, n_queries - 1)].float()
+        # Where keys are the queries' own text, its first token and the last two are looked at by nearly every head.
+        kept = further_back(n_keys) if n_queries == n_keys else slice(0, n_keys)
+        most_H = row_HS[:, kept].amax(dim=-1)
+        found = (float(most_H.max()), place, int(most_H.argmax()))
+        best = max(best, found, key=lambda one: one[0])
+    return Answer(data={"place": best[1], "head": best[2]})
+
+
+@operation("explore.product")
+def product(studio: Studio, *, run: RunId, at: Address, head: Number = 0, query: Number = 0, key: Key = -1) -> Answer:
+    """The dot product behind a cell, written out: q, k, their products, the score, the weight, the value, the mix."""
+    one = studio.runs.get(run)
+    model: Transformer = studio.models.get(one.model)
+    names = [f"{at}.{name}" for name in ("q", "k", "v", "z", "scores", "pattern")]
+    studio.runs.record(run, [name for name in names if not name.endswith(("scores", "pattern"))])
+    q_HTK, k_GSK, v_GSK, z_HTK, scores_HTS, pattern_HTS = (studio.runs.exact(run, name)[0] for name in names)
+    _check(pattern_HTS, at, head, query, max(key, 0))
+    if key < 0:
+        key = int(pattern_HTS[head, query].argmax())
+    group = head // (len(q_HTK) // len(k_GSK))
+    q_K, k_K, v_K, z_K = q_HTK[head, query], k_GSK[group, key], v_GSK[group, key], z_HTK[head, query]
+    op: Any = model.get_submodule(at)
+    dot = float(q_K.double() @ k_K.double())
+    score, weight = float(scores_HTS[head, query, key]), float(pattern_HTS[head, query, key])
+    masked = score == float("-inf")
+    scaled = dot * float(op.scale)
+    row_S = scores_HTS[head, query].double()
+    return Answer(
+        data={
+            "key": key,
+            "dot": dot,
+            "scale": float(op.scale),
+            "scaled": scaled,
+            "score": None if masked else score,
+            "masked": masked,
+            # What the layer adds beside the product: a bias for the distance, or what a soft cap takes off.
+            "added": None if masked else score - scaled,
+            "log_sum": float(row_S.logsumexp(-1)),
+            "weight": weight,
+            "group": group,
+            "heads_a_group": len(q_HTK) // len(k_GSK),
+            "q_norm": float(q_K.double().norm()),
+            "k_norm": float(k_K.double().norm()),
+            "v_norm": float(v_K.double().norm()),
+            "z_norm": float(z_K.double().norm()),
+            "given_norm": float((weight * v_K.double()).norm()),
+        },
+        arrays={"q": q_K, "k": k_K, "products": q_K * k_K, "v": v_K, "given": weight * v_K, "z": z_K},
+        python=one.opening(model)
+        + f"seen = {one.look(f'{at}.q', f'{at}.k', f'{at}.pattern')}\n"
+        + f'q = seen["{at}.q"][0, {head}, {query}].double()\n'
+        + f'k = seen["{at}.k"][0, {group}, {key}].double()\n'
+        + "print(float(q @ k))  # the dot product\n"
+        + f'print(float(seen["{at}.pattern"][0, {head}, {query}, {key}]))  # the weight it became\n',
+        printed=(dot, weight),
+    )
+
+
+@operation("explore.heads_at")
+def heads_at(studio: Studio, *, run: RunId, at: Address, query: Number = 0, key: Number = 0) -> Answer:
+    """The weight of one cell in every head of one layer."""
+    pattern_HTS = studio.runs.exact(run, f"{at}.pattern")[0]
+    _check(pattern_HTS, at, 0, query, key)
+    one = studio.runs.get(run)
+    weights = [float(weight) for weight in pattern_HTS[:, query, key]]
+    return Answer(
+        data={"weights": weights},
+        python=one.opening(studio.models.get(one.model))
+        + f'pattern = {one.look(f"{at}.pattern")}["{at}.pattern"]\n'
+        + f"for weight in pattern[0, :, {query}, {key}]:\n    print(float(weight))\n",
+        printed=tuple(weights),
+    )
+
+
+def _check(pattern_HTS: Tensor, at: str, head: int, query: int, key: int) -> None:
+    for number, size, what in zip((head, query, key), pattern_HTS.shape, ("head", "query", "key"), strict=True):
+        if number >= size:
+            raise UsageError(f"{at} has no {what} {number}; there are 0 to {size - 1}")
+
+
+def _top(weights: Tensor) -> list[dict[str, float]]:
+    """The largest weights of a row or column, and where they are."""
+    shares, places = weights.topk(min(TOP, len(weights)))
+    return [{"at": place, "weight": share} for share, place in zip(shares.tolist(), places.tolist(), strict=True)]
+
+
+def _entropy(row_S: Tensor) -> float:
+    """How spread out a row is, in bits: 0 where all of it is on one key."""
+    return float(torch.special.entr(row_S.double()).sum() / torch.log(torch.tensor(2.0, dtype=torch.float64)))

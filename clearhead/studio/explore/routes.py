@@ -1,0 +1,223 @@
+"""Runs over HTTP: they are made with POST, and their tensors fetched in binary, some of a tensor at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import secrets
+from contextlib import suppress
+from threading import Event
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from clearhead.studio.explore.ablations import Ablation
+from clearhead.studio.explore.coding import Code
+from clearhead.studio.explore.given import MAX_CHARACTERS, MAX_TOKENS, Given, Read, Token
+from clearhead.studio.explore.runs import Run, Runs
+from clearhead.studio.explore.tensors import Wanted, piece
+
+if TYPE_CHECKING:
+    from clearhead.studio.live import Workers
+
+router = APIRouter(prefix="/api/v1")
+
+SESSION = secrets.token_hex(8)
+"""In every ETag: a run's hash does not tell that the weights in a folder have been trained on since."""
+POLL = 0.1
+"""Seconds between two looks whether somebody still waits."""
+
+Text = Annotated[str, Field(max_length=MAX_CHARACTERS)]
+Name = Annotated[str, Field(min_length=1, max_length=100)]
+RunId = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Place = Annotated[int, Field(ge=0, le=1_000_000)]
+Choice = Annotated[str, Query(max_length=2000)]
+
+
+class AblationAsked(BaseModel):
+    """See `Ablation`. `head` is short for one of `heads`."""
+
+    model_config = ConfigDict(extra="forbid")
+    layer: Place
+    part: Literal["mixer", "cross", "ffn", "block"] = "mixer"
+    stack: Annotated[str, Field(max_length=20)] = ""
+    head: Place | None = None
+    heads: Annotated[list[Place], Field(max_length=1024)] = []
+    queries: Annotated[list[Place], Field(max_length=4096)] = []
+    keys: Annotated[list[Place], Field(max_length=4096)] = []
+    mode: Literal["zero", "mean"] = "zero"
+
+    def ablation(self) -> Ablation:
+        heads = self.heads if self.head is None else [*self.heads, self.head]
+        return Ablation(
+            layer=self.layer,
+            part=self.part,
+            stack=self.stack,
+            heads=tuple(heads),
+            queries=tuple(self.queries),
+            keys=tuple(self.keys),
+            mode=self.mode,
+        )
+
+
+class RunAsked(BaseModel):
+    """What is to be run."""
+
+    model_config = ConfigDict(extra="forbid")
+    model: Name
+    text: Text | None = None
+    ids: Annotated[list[Place], Field(max_length=MAX_TOKENS)] | None = None
+    source: Text | None = None
+    picture: Name | None = None
+    sound: Name | None = None
+    capture: Annotated[list[Annotated[str, Field(min_length=1, max_length=200)]], Field(max_length=64)] = []
+    ablate: Annotated[list[AblationAsked], Field(max_length=256)] = []
+
+    def given(self) -> Given:
+        return Given(
+            text=self.text,
+            ids=None if self.ids is None else tuple(self.ids),
+            source=self.source,
+            picture=self.picture,
+            sound=self.sound,
+        )
+
+
+@router.post("/runs", status_code=201)
+async def make_run(request: Request, asked: RunAsked) -> dict[str, Any]:
+    """Run a model, or find the run again."""
+    runs: Runs = request.app.state.studio.runs
+    cancelled = Event()
+
+    def make() -> Run:
+        ablate = [one.ablation() for one in asked.ablate]
+        return runs.make(asked.model, asked.given(), capture=asked.capture, ablate=ablate, cancelled=cancelled)
+
+    return told(await _while_waited_for(request, make, cancelled))
+
+
+@router.get("/runs/{run}")
+async def get_run(request: Request, run: RunId) -> dict[str, Any]:
+    """A run that is kept: what a link without its text is opened from."""
+    runs: Runs = request.app.state.studio.runs
+    return told(runs.get(run))
+
+
+@router.get("/runs/{run}/tensor/{name}")
+async def get_tensor(
+    request: Request,
+    run: RunId,
+    name: Annotated[str, Field(min_length=1, max_length=200)],
+    layers: Choice = "",
+    heads: Choice = "",
+    rows: Choice = "",
+    cols: Choice = "",
+    pool: Annotated[int, Query(ge=1, le=4096)] = 1,
+    code: Annotated[Code, Query(alias="as")] = "f32",
+) -> Response:
+    """Part of what stands at an address of a run, in binary."""
+    runs: Runs = request.app.state.studio.runs
+    wanted = Wanted(layers=layers, heads=heads, rows=rows, cols=cols, pool=pool, code=code)
+    tag = f'"{hashlib.sha256(repr((SESSION, run, name, wanted)).encode()).hexdigest()[:32]}"'
+    # What a run computed never changes, so a tag that is known needs no look at it.
+    headers = {"ETag": tag, "Cache-Control": "private, no-cache"}
+    if request.headers.get("if-none-match") == tag:
+        return Response(status_code=304, headers=headers)
+    cancelled = Event()
+    one = runs.get(run)
+    found = await _while_waited_for(request, lambda: piece(runs, one, name, wanted, cancelled), cancelled)
+    headers |= {
+        "X-Shape": ",".join(map(str, found.shape)),
+        "X-Dtype": found.kind,
+        "X-Code": "sqrt255" if found.code == "u8sqrt" else "plain",
+    }
+    return Response(found.data, media_type="application/octet-stream", headers=headers)
+
+
+@router.post("/pictures", status_code=201)
+async def add_picture(request: Request) -> dict[str, str]:
+    """A picture of the browser's, as the bytes of its file."""
+    data = await request.body()
+    uploads = request.app.state.studio.runs.uploads
+    return {"picture": await _workers(request).run(lambda: uploads.add_picture(data))}
+
+
+@router.post("/sounds", status_code=201)
+async def add_sound(request: Request) -> dict[str, str]:
+    """A sound of the browser's, as the bytes of a WAV file."""
+    data = await request.body()
+    uploads = request.app.state.studio.runs.uploads
+    return {"sound": await _workers(request).run(lambda: uploads.add_sound(data))}
+
+
+def told(run: Run) -> dict[str, Any]:
+    """A run as the page has it."""
+    given = run.given
+    return {
+        "run": run.id,
+        "model": run.model,
+        "text": given.text,
+        "source": given.source,
+        "picture": given.picture,
+        "sound": given.sound,
+        "tokens": [_token(token) for token in run.tokens],
+        "sources": [_token(token) for token in run.sources],
+        "reads": [_read(one) for one in run.reads],
+        "ms": run.ms,
+        "peak_bytes": run.peak_bytes,
+        "bytes": run.n_bytes,
+        "ablate": [
+            {
+                "layer": one.layer,
+                "part": one.part,
+                "stack": one.stack,
+                "heads": list(one.heads),
+                "queries": list(one.queries),
+                "keys": list(one.keys),
+                "mode": one.mode,
+            }
+            for one in run.ablate
+        ],
+        "tensors": [
+            {"name": name, "shape": list(value.shape[1:]), "dtype": dtype, "bytes": value.nbytes}
+            for kept, dtype in ((run.values, "f32"), (run.codes, "u8"))
+            for name, value in list(kept.items())
+        ],
+    }
+
+
+def _read(one: Read) -> dict[str, Any]:
+    return {
+        "stack": one.stack,
+        "kind": one.kind,
+        "n": len(one.tokens),
+        "grid": None if one.grid is None else list(one.grid),
+        "prefix": one.n_prefix,
+    }
+
+
+def _token(token: Token) -> dict[str, Any]:
+    return {"id": token.id, "text": token.text, "start": token.start, "end": token.end}
+
+
+def _workers(request: Request) -> Workers:
+    workers: Workers = request.app.state.workers
+    return workers
+
+
+async def _while_waited_for(request: Request, work: Any, cancelled: Event) -> Any:
+    """What `work` gives, done beside the event loop; `cancelled` is set where the browser has gone meanwhile."""
+    task = asyncio.ensure_future(_workers(request).run_long(work))
+    try:
+        while not task.done():
+            await asyncio.wait({task}, timeout=POLL)
+            if not task.done() and await request.is_disconnected():
+                cancelled.set()
+                break
+        return await task
+    finally:
+        cancelled.set()
+        if not task.done():
+            with suppress(Exception):
+                await task

@@ -1,0 +1,185 @@
+"""clear-2l along its training: what every head does, how the loss falls, and the patterns themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from clearhead.checkpoints.load import load
+from clearhead.checkpoints.own import AT, MODELS, snapshots_of
+from clearhead.claims.heads.induction import LONGEST, head_scores, repeating, second_half_loss
+from clearhead.claims.ingredients.fitting import next_token_loss
+from clearhead.errors import UsageError
+from clearhead.lens import look
+from clearhead.model.transformer import Transformer
+from clearhead.studio.operations import Answer, operation
+from clearhead.training.recipes.attention_only_2l import attention_only_2l
+
+NAME = "clear-2l"
+ROWS = 16
+
+
+@dataclass(frozen=True)
+class Moment:
+    """One snapshot on rows of random tokens that come twice."""
+
+    step: int
+    first: float
+    second: float
+    """Nats a token, on the first telling and on the second."""
+    previous_LH: Tensor
+    induction_LH: Tensor
+    pattern_LHTS: Tensor
+    """Of the first row alone."""
+
+
+@cache
+def names() -> tuple[str, ...]:
+    """The snapshots, in order."""
+    return tuple(snapshots_of(MODELS / NAME))
+
+
+@cache
+def whole() -> Transformer:
+    """The model at the end of its training."""
+    return load(NAME)
+
+
+@cache
+def repeated() -> Tensor:
+    """(16, 64) tokens: 32 that are drawn, and the same again."""
+    return repeating(ROWS, whole().config.vocab_size, torch.Generator().manual_seed(0), shortest=LONGEST)
+
+
+@cache
+def moment(number: int) -> Moment:
+    """What one snapshot makes of them."""
+    model, tokens_BT = load(f"{NAME}{AT}{names()[number]}"), repeated()
+    seen = look(model, tokens_BT, "layers.*.mixer.pattern")
+    previous_LH, induction_LH = head_scores(seen, tokens_BT)
+    logits_BTV = seen.output
+    return Moment(
+        step=attention_only_2l().every.snapshots[number],
+        first=float(next_token_loss(logits_BTV[:, :LONGEST], tokens_BT[:, :LONGEST])),
+        second=second_half_loss(logits_BTV, tokens_BT),
+        previous_LH=previous_LH,
+        induction_LH=induction_LH,
+        pattern_LHTS=torch.stack([pattern_BHTS[0] for pattern_BHTS in seen.values()]),
+    )
+
+
+@operation("heads.snapshots")
+def snapshots() -> Iterator[Answer]:
+    """Every snapshot, one after another: the history so far with each answer."""
+    moments: list[Moment] = []
+    for number in range(len(names())):
+        moments.append(moment(number))
+        yield Answer(
+            data={
+                "names": [f"{NAME}{AT}{name}" for name in names()],
+                "steps": [one.step for one in moments],
+                "first": [one.first for one in moments],
+                "second": [one.second for one in moments],
+                "of": len(names()),
+                "rows": ROWS,
+                "half": LONGEST,
+                "vocabulary": whole().config.vocab_size,
+            },
+            arrays={
+                "induction": torch.stack([one.induction_LH for one in moments]),
+                "previous": torch.stack([one.previous_LH for one in moments]),
+            },
+            python=curves_code(),
+            printed=tuple(x for one in moments for x in (one.first, one.second)) if number + 1 == len(names()) else (),
+        )
+
+
+def curves_code() -> str:
+    return f"""import torch
+import clearhead
+from clearhead.claims.heads.induction import repeating, second_half_loss
+from clearhead.claims.ingredients.fitting import next_token_loss
+
+vocab_size = clearhead.load("clear-2l").config.vocab_size
+tokens = repeating(16, vocab_size, torch.Generator().manual_seed(0), shortest=32)
+for snapshot in range({len(names())}):
+    model = clearhead.load(f"clear-2l@{{snapshot:04}}")
+    with torch.no_grad():
+        logits = model(tokens)
+    print(next_token_loss(logits[:, :32], tokens[:, :32]).item())  # first telling
+    print(second_half_loss(logits, tokens))  # second telling
+"""
+
+
+@operation("heads.snapshot")
+def snapshot(
+    *,
+    at: Annotated[int, Field(ge=0, le=99)] = 99,
+    layer: Annotated[int, Field(ge=-1, le=15)] = -1,
+    head: Annotated[int, Field(ge=-1, le=63)] = -1,
+    q: Annotated[int, Field(ge=0, lt=64)] = 45,
+) -> Answer:
+    """One snapshot: the scores of all heads, and the pattern of one of them on a row that repeats.
+
+    layer, head: -1 is the head that is the best induction head at the end.
+    """
+    number = min(at, len(names()) - 1)
+    one, tokens_BT = moment(number), repeated()
+    n_layers, n_heads = one.induction_LH.shape
+    if layer < 0 or head < 0:
+        layer, head = divmod(int(moment(len(names()) - 1).induction_LH.argmax()), n_heads)
+    if layer >= n_layers or head >= n_heads:
+        raise UsageError(f"{NAME} has the layers 0 to {n_layers - 1}, with the heads 0 to {n_heads - 1}")
+    tokenizer = whole().tokenizer
+    assert tokenizer is not None
+    row_S = one.pattern_LHTS[layer, head, q]
+    scores = float(one.induction_LH[layer, head]), float(one.previous_LH[layer, head])
+    name = f"{NAME}{AT}{names()[number]}"
+    target = q - LONGEST + 1
+    return Answer(
+        data={
+            "name": name,
+            "at": number,
+            "of": len(names()),
+            "step": one.step,
+            "layer": layer,
+            "head": head,
+            "layers": n_layers,
+            "heads": n_heads,
+            "q": q,
+            "tokens": tokenizer.pieces(tokens_BT[0].tolist()),
+            "half": LONGEST,
+            "target": target if target > 0 else -1,
+            "on_target": float(row_S[target]) if target > 0 else 0.0,
+            "largest": int(row_S.argmax()),
+            "largest_weight": float(row_S.max()),
+            "induction": scores[0],
+            "previous": scores[1],
+            "first": one.first,
+            "second": one.second,
+        },
+        arrays={
+            "pattern": one.pattern_LHTS[layer, head],
+            "induction": one.induction_LH,
+            "previous": one.previous_LH,
+        },
+        python=(
+            "import torch\n"
+            "import clearhead\n"
+            "from clearhead.claims.heads.induction import head_scores, repeating, second_half_loss\n\n"
+            f"model = clearhead.load({name!r})\n"
+            "generator = torch.Generator().manual_seed(0)\n"
+            f"tokens = repeating({ROWS}, model.config.vocab_size, generator, shortest={LONGEST})\n"
+            'seen = clearhead.look(model, tokens, "layers.*.mixer.pattern")\n'
+            "previous, induction = head_scores(seen, tokens)\n"
+            f"print(induction[{layer}, {head}].item(), previous[{layer}, {head}].item())\n"
+            "print(second_half_loss(seen.output, tokens))\n"
+        ),
+        printed=(*scores, one.second),
+    )

@@ -1,0 +1,3 @@
+export const figures = {
+  'claims.report': () => import('./Report.svelte'),
+};

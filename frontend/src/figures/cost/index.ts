@@ -1,0 +1,4 @@
+export const figures = {
+  'cost.model': () => import('./Model.svelte'),
+  'cost.compare': () => import('./Compare.svelte'),
+};

@@ -1,0 +1,3 @@
+export const figures = {
+  'papers.list': () => import('./List.svelte'),
+};
