@@ -31,6 +31,7 @@ bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks.look
 	$(BIN)/python -m benchmarks.prune
 	$(BIN)/python -m benchmarks.cost
+	$(BIN)/python -m benchmarks.studio
 
 install: $(INSTALLED)
 

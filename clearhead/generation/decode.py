@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _ROOM_AHEAD = 1024
 """Tokens a new state makes room for at most beyond the prompt; it grows when more are drawn."""
 
-_PACKS_FROM = 16
+PACKS_FROM = 16
 """From so many tokens on, laying out the weights for the processor takes less time than it saves: six, measured."""
 
 
@@ -46,7 +46,7 @@ def decode(model: Transformer, job: Job) -> Iterator[None]:
     """Write until every row has ended; yields after each token, with the rows up to date."""
     was_training = model.training
     model.eval()
-    pays = max(row.config.limits.max_new_tokens for row in job.rows) >= _PACKS_FROM
+    pays = max(row.config.limits.max_new_tokens for row in job.rows) >= PACKS_FROM
     try:
         with packing() if pays else nullcontext():
             yield from _decode(model, job)

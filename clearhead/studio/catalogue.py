@@ -1,22 +1,63 @@
-"""All operations: importing this module registers them."""
+"""All operations: importing this module registers them. A test finds those that are missing here."""
 
+# ruff: noqa: F401
 from __future__ import annotations
 
-import contextlib
-import importlib
-import pkgutil
-import sys
-
-import clearhead.studio as studio
-from clearhead.studio import explore, lesson
-
-# WHILE WE BUILD: tolerant of what does not compile yet. To be plain imports.
-for _package in (lesson, explore):
-    for _module in pkgutil.walk_packages(_package.__path__, f"{_package.__name__}.", onerror=lambda name: None):
-        try:
-            importlib.import_module(_module.name)
-        except Exception as _error:  # noqa: BLE001, RUF100
-            print(f"{_module.name}: {type(_error).__name__}: {_error}", file=sys.stderr)
-for _name in ("claims", "runs_of_training", "cost"):
-    with contextlib.suppress(ModuleNotFoundError):
-        importlib.import_module(f"{studio.__name__}.{_name}")
+import clearhead.studio.claims
+import clearhead.studio.cost
+import clearhead.studio.explore.ablate
+import clearhead.studio.explore.attention
+import clearhead.studio.explore.compare
+import clearhead.studio.explore.experts
+import clearhead.studio.explore.generate
+import clearhead.studio.explore.heads
+import clearhead.studio.explore.lens
+import clearhead.studio.explore.parts
+import clearhead.studio.explore.patch
+import clearhead.studio.explore.pictures
+import clearhead.studio.explore.predict
+import clearhead.studio.explore.shapes
+import clearhead.studio.explore.states
+import clearhead.studio.lesson.attention.leftover
+import clearhead.studio.lesson.attention.model
+import clearhead.studio.lesson.attention.only
+import clearhead.studio.lesson.attention.rows
+import clearhead.studio.lesson.attention.shapes
+import clearhead.studio.lesson.attention.stepper
+import clearhead.studio.lesson.attention.width
+import clearhead.studio.lesson.block
+import clearhead.studio.lesson.block_fed
+import clearhead.studio.lesson.block_fed_picture
+import clearhead.studio.lesson.block_fed_sound
+import clearhead.studio.lesson.block_norms
+import clearhead.studio.lesson.block_opened
+import clearhead.studio.lesson.check.numbers
+import clearhead.studio.lesson.check.pronoun
+import clearhead.studio.lesson.filling
+import clearhead.studio.lesson.heads.compose
+import clearhead.studio.lesson.heads.cost
+import clearhead.studio.lesson.heads.pruning
+import clearhead.studio.lesson.heads.repeats
+import clearhead.studio.lesson.heads.roles
+import clearhead.studio.lesson.heads.sentence
+import clearhead.studio.lesson.heads.snapshots
+import clearhead.studio.lesson.laws
+import clearhead.studio.lesson.lookup.documents
+import clearhead.studio.lesson.lookup.learning
+import clearhead.studio.lesson.lookup.plane
+import clearhead.studio.lesson.masks
+import clearhead.studio.lesson.papers
+import clearhead.studio.lesson.positions
+import clearhead.studio.lesson.positions_rotary
+import clearhead.studio.lesson.recurrence.agreement
+import clearhead.studio.lesson.recurrence.factor
+import clearhead.studio.lesson.recurrence.lab
+import clearhead.studio.lesson.recurrence.matrix
+import clearhead.studio.lesson.recurrence.steps
+import clearhead.studio.lesson.remedies
+import clearhead.studio.lesson.scale
+import clearhead.studio.lesson.service
+import clearhead.studio.lesson.tiles
+import clearhead.studio.lesson.translating
+import clearhead.studio.lesson.writing
+import clearhead.studio.runs_of_training

@@ -98,6 +98,9 @@ class KeptResults(Generic[V]):
                 return there
             return self.put(key, make(models.get(id)))
 
+    def __contains__(self, key: Key) -> bool:
+        return key in self._values
+
     def __len__(self) -> int:
         return len(self._values)
 

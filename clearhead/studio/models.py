@@ -179,6 +179,10 @@ class Models:
                 self._drop_oldest()
             return model
 
+    def holds(self, id: str) -> bool:
+        """Whether a model is in memory, so that asking for it loads nothing."""
+        return id in self._loaded
+
     def _there(self, id: str) -> Transformer | None:
         """A model that is in memory, which so becomes the one used last."""
         with self._mutex:

@@ -4,4 +4,7 @@ import './styles/fonts.css';
 import './styles/tokens.css';
 import './styles/base.css';
 
-mount(App, { target: document.getElementById('app')! });
+const target = document.getElementById('app')!;
+// The line that stood there while this file was on its way.
+target.replaceChildren();
+mount(App, { target });

@@ -6,20 +6,19 @@ import { chosen, namesOf, tokensOf, word, type RunRecord, type Token } from '../
 const token = (text: string): Token => ({ id: 1, text, start: 0, end: 0 });
 
 describe('what a mask hides', () => {
-  it('hides nothing where all is seen', () => {
-    expect(hidden({ mask: 'full', window: null }, 3, 8)).toEqual([]);
+  const visible = { first: Int32Array.from([0, 0, 1]), end: Int32Array.from([1, 2, 4]) };
+  it('is nothing where there is none', () => {
+    expect(hidden(null, 1, 4)).toEqual([]);
+    expect(isHidden(null, 1, 3)).toBe(false);
   });
-  it('hides what comes later', () => {
-    expect(hidden({ mask: 'causal', window: null }, 3, 8)).toEqual([[4, 8]]);
-    expect(hidden({ mask: 'causal', window: null }, 7, 8)).toEqual([]);
-  });
-  it('counts the query itself in a causal window, and not in one on both sides', () => {
-    expect(hidden({ mask: 'causal', window: 2 }, 5, 8)).toEqual([[0, 4], [6, 8]]);
-    expect(hidden({ mask: 'full', window: 2 }, 5, 9)).toEqual([[0, 3], [8, 9]]);
+  it('is what stands before the first key and from the end on', () => {
+    expect(hidden(visible, 0, 4)).toEqual([[1, 4]]);
+    expect(hidden(visible, 2, 4)).toEqual([[0, 1]]);
+    expect(hidden({ first: Int32Array.of(2), end: Int32Array.of(3) }, 0, 9)).toEqual([[0, 2], [3, 9]]);
   });
   it('is asked of one cell', () => {
-    expect(isHidden({ mask: 'causal', window: 2 }, 5, 3, 8)).toBe(true);
-    expect(isHidden({ mask: 'causal', window: 2 }, 5, 4, 8)).toBe(false);
+    expect([0, 1, 2, 3].map((key) => isHidden(visible, 1, key))).toEqual([false, false, true, true]);
+    expect(isHidden(visible, 2, 0)).toBe(true);
   });
 });
 

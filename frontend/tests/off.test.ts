@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { parse, said, same, write } from '../src/figures/explore-next/off';
+import { parse, said, same, write } from '../src/figures/explore/off';
 
 describe('what is switched off, as text', () => {
   it('goes there and back', () => {
@@ -30,5 +30,7 @@ describe('what is switched off, as text', () => {
       'attention of encoder layer 0',
       'head 1 of layer 2, from “cat” to “the”',
     ]);
+    const ends = { query: ['die', 'Katze'], key: ['the', 'cat'] };
+    expect(said(parse('1.x3:0>1')[0], (i, end) => ends[end][i])).toBe('cross-attention head 3 of layer 1, from “die” to “cat”');
   });
 });

@@ -9,7 +9,7 @@ import torch
 
 from clearhead.errors import ClearheadError
 from clearhead.lens import look
-from clearhead.lens.logit_lens import logit_lens
+from clearhead.lens.logit_lens import logit_lens, logit_lens_by_layer
 from tests.families.pairs import make_pair
 from tests.lens.placed import NORMS, TOKENS, placed
 from tests.oracles import TOLERANCE, error
@@ -62,3 +62,16 @@ def test_labels_are_the_texts_tokens_and_the_json_is_plain(model):
 def test_several_texts_are_refused():
     with pytest.raises(ClearheadError, match="one text, and there are 2 rows"):
         logit_lens(placed(), TOKENS)
+
+
+def test_some_places_a_layer_at_a_time():
+    model, x = placed(next(iter(NORMS))), TOKENS[:1]
+    whole = logit_lens(model, x, target=5)
+    tables = list(logit_lens_by_layer(model, x, target=5, positions=[1, -1]))
+    assert [len(table.row_labels) for table in tables] == list(range(1, len(model.layers) + 2))
+    last = tables[-1]
+    assert last.row_labels == whole.row_labels
+    assert last.column_labels == [whole.column_labels[1], whole.column_labels[-1]]
+    assert torch.equal(last.ids, whole.ids[:, [1, -1]])
+    assert error(last.values, whole.values[:, [1, -1]]) <= F32
+    assert torch.equal(last.ranks, whole.ranks[:, [1, -1]])

@@ -12,7 +12,7 @@ import torch
 from clearhead.config import TwoTowersConfig
 from clearhead.errors import ClearheadError
 from clearhead.lens.metrics import logit_difference
-from clearhead.lens.patching import patching
+from clearhead.lens.patching import patching, patching_by_layer
 from tests import tiny
 from tests.families.pairs import make_pair
 from tests.lens.placed import NORMS, TOKENS, H, K, placed
@@ -182,3 +182,14 @@ def test_what_is_refused(tmp_path):
     assert isinstance(pair.ours.config, TwoTowersConfig)
     with pytest.raises(ClearheadError, match="two towers"):
         patching(pair.ours, {}, {}, metric)
+
+
+def test_a_sweep_as_it_comes():
+    model = placed(next(iter(NORMS)))
+    metric = logit_difference(model, ANSWER, OTHER)
+    whole = patching(model, CLEAN, CORRUPTED, metric)
+    tables = list(patching_by_layer(model, CLEAN, CORRUPTED, metric))
+    assert [table.values.shape[0] for table in tables] == list(range(1, len(model.layers) + 1))
+    assert all(table.column_labels == whole.column_labels for table in tables)
+    assert torch.equal(tables[0].values, whole.values[:1])
+    assert torch.equal(tables[-1].values, whole.values)

@@ -70,6 +70,22 @@ def test_code_of_a_cost_prints_its_numbers(args: dict[str, Any]) -> None:
     assert set(answer.data["printed"].values()) == set(range(len(answer.printed)))
 
 
+def test_sums_and_shares_are_the_librarys() -> None:
+    data = asked("cost.model", shard=8, tensor=2).data
+    found = clearhead.cost("llama3-70b", context=8192, shard=8, tensor=2)
+    assert found.per_rank is not None
+    assert (data["all_bytes"], data["all_bytes_per_rank"]) == (found.training.total, found.per_rank.total)
+    assert data["processes"] == 16
+    assert sum(data["shares"].values()) == pytest.approx(1)
+    assert data["quadratic"] == {name: flops.quadratic / flops.total for name, flops in found.flops.items()}
+    assert asked("cost.model").data["all_bytes_per_rank"] is None
+
+
+def test_measuring_this_machine_is_long_work_which_is_not_begun_before_it_is_waited_for() -> None:
+    for name, args in (("cost.model", {}), ("cost.compare", {"presets": ["gpt2"]})):
+        assert not isinstance(ask(studio(), name, {**args, "device": "here"}), Answer)
+
+
 def test_the_command_says_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     from clearhead.cli import main
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 import pytest
@@ -40,26 +41,33 @@ class Stamped:
         return f"{id} as of {self.stamps[id]}"
 
 
+def shout(model: Any) -> str:
+    return str(model).upper()
+
+
+def told(text: str, model: Any) -> str:
+    return f"{model}: {text}"
+
+
 @pytest.fixture
 def models() -> Any:
     return Stamped()
 
 
 def test_a_result_is_made_once_for_a_model_and_a_question(models: Any) -> None:
-    kept: KeptResults[tuple[str, str]] = KeptResults(8)
+    kept: KeptResults[str] = KeptResults(8)
     for _ in range(3):
         for id in ("a", "b"):
             for text in ("one", "two"):
-                found = kept.of(models, id, text, make=lambda model, text=text: (model, text))
-                assert found == (f"{id} as of 1", text)
+                assert kept.of(models, id, text, make=partial(told, text)) == f"{id} as of 1: {text}"
     assert models.loads == 4 == len(kept)
 
 
 def test_weights_that_were_written_anew_are_asked_anew(models: Any) -> None:
     kept: KeptResults[str] = KeptResults(8)
-    assert kept.of(models, "a", make=str.upper) == "A AS OF 1"
+    assert kept.of(models, "a", make=shout) == "A AS OF 1"
     models.stamps["a"] = 2
-    assert kept.of(models, "a", make=str.upper) == "A AS OF 2"
+    assert kept.of(models, "a", make=shout) == "A AS OF 2"
     assert kept.get(kept.key(models, "b")) is None
 
 
@@ -71,7 +79,7 @@ def test_what_is_written_while_a_result_is_made_is_not_taken_for_it(models: Any)
         return f"from {model}"
 
     assert kept.of(models, "a", make=make) == "from a as of 1"
-    assert kept.of(models, "a", make=str.upper) == "A AS OF 2"
+    assert kept.of(models, "a", make=shout) == "A AS OF 2"
 
 
 def test_two_studios_may_call_different_folders_the_same(models: Any) -> None:
@@ -120,8 +128,8 @@ def test_nothing_is_kept_of_what_fails_or_is_not_there(models: Any) -> None:
     with pytest.raises(UsageError, match="no text"):
         kept.of(models, "a", make=fails)
     with pytest.raises(UsageError, match="no model"):
-        kept.of(models, "nobody", make=str.upper)
-    assert len(kept) == 0 and kept.of(models, "a", make=str.upper) == "A AS OF 1"
+        kept.of(models, "nobody", make=shout)
+    assert len(kept) == 0 and kept.of(models, "a", make=shout) == "A AS OF 1"
 
 
 @dataclass
@@ -147,7 +155,8 @@ def test_a_model_or_a_part_of_one_is_refused(models: Any, wrap: Any) -> None:
 
 
 def test_what_a_look_saw_may_be_kept_and_what_runs_in_circles_too() -> None:
-    studio_models, kept = Models(), cast(KeptResults[Any], KeptResults(8))
+    studio_models = Models()
+    kept: KeptResults[Any] = KeptResults(8)
     seen = kept.of(studio_models, "clear-2l", make=lambda model: clearhead.look(model, "A few words", "*.pattern"))
     assert seen is kept.of(studio_models, "clear-2l", make=lambda model: None)
     assert torch.is_tensor(seen["layers.0.mixer.pattern"])

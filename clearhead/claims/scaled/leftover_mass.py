@@ -72,20 +72,23 @@ def of_sentence(model: Transformer, text: str) -> tuple[Tensor, Tensor, float, T
     assert model.tokenizer is not None
     ids = model.tokenizer.encode(text)
     seen = look(model, ids, "layers.*.mixer.pattern", "layers.*.mixer.v")
-    patterns = torch.stack([value[0] for name, value in seen.items() if name.endswith("pattern")])
-    values_LGSK = torch.stack([value[0] for name, value in seen.items() if name.endswith("v")])
+    # Layers may have different numbers of heads.
+    patterns = [value[0] for name, value in seen.items() if name.endswith("pattern")]
+    lengths_LS = torch.stack([v[0].double().norm(dim=-1).mean(0) for name, v in seen.items() if name.endswith("v")])
     n = len(ids)
     marks_S = torch.tensor([i > 0 and is_punctuation(model, token) for i, token in enumerate(ids)])
     kinds_3S = torch.stack([torch.arange(n) == 0, marks_S, ~marks_S & (torch.arange(n) > 0)])
     visible_TS = torch.ones(n, n, dtype=torch.bool).tril()
-    share_L3 = torch.einsum("lhts,ks->lk", patterns[:, :, FROM:].double(), kinds_3S.double())
+    shares = [
+        torch.einsum("hts,ks->k", pattern_HTS[:, FROM:].double(), kinds_3S.double()) / (len(pattern_HTS) * (n - FROM))
+        for pattern_HTS in patterns
+    ]
     even_TS = visible_TS / visible_TS.sum(-1, keepdim=True)
     even_3 = torch.einsum("ts,ks->k", even_TS[FROM:].double(), kinds_3S.double())
-    lengths_LS = values_LGSK.double().norm(dim=-1).mean(1)
     return (
-        share_L3 / (patterns.shape[1] * (n - FROM)),
+        torch.stack(shares),
         even_3 / (n - FROM),
-        float(patterns[..., visible_TS].min()),
+        min(float(pattern_HTS[:, visible_TS].min()) for pattern_HTS in patterns),
         lengths_LS[:, 0] / lengths_LS[:, 1:].mean(1),
     )
 

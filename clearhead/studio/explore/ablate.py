@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import torch
 from pydantic import Field
+from torch import Tensor
 
 from clearhead.errors import UsageError
 from clearhead.studio.explore.ablations import Ablation
@@ -22,9 +24,11 @@ from clearhead.studio.explore.passes import (
     token_named,
 )
 from clearhead.studio.explore.predict import Hidden, Position, RunId, TokenOf
+from clearhead.studio.explore.promptly import promptly
 from clearhead.studio.operations import Answer, operation
 
 if TYPE_CHECKING:
+    from clearhead.model.transformer import Transformer
     from clearhead.studio.context import Studio
 
 Metric = Literal["logit", "difference", "loss"]
@@ -40,24 +44,64 @@ def ablate(
     hidden: Hidden = (),
     n: Annotated[int, Field(ge=1, le=50)] = 8,
     token: TokenOf = None,
-) -> Answer:
+) -> Iterator[Answer | None]:
     """A text read by the model as it is and with `off` switched off: next tokens, logits, and losses along the text."""
     asked = opened(studio, run, hidden, what="comparing next tokens", labels=True)
     if not asked.labels:
         check_size(asked, most_tokens(asked.model, 2**28), "a comparison")
     at = asked.place(position)
-    clean, changed = finished(asked), finished(asked, off)
+    clean = finished(asked)
+    yield None
+    changed = finished(asked, off)
+    yield None
     before_V, after_V = clean.logits(at), changed.logits(at)
-    p_before_V, p_after_V = before_V.softmax(-1), after_V.softmax(-1)
-    wanted = token_named(asked, token)
+    ids = _compared(before_V, after_V, n, token_named(asked, token))
+    rows = _rows(asked, ids, before_V, after_V)
+    first, then = (_best(asked, logits_V) for logits_V in (before_V, after_V))
+    data: dict[str, Any] = {
+        "model": asked.run.model,
+        "position": at,
+        "here": "" if asked.labels else asked.run.tokens[at].text,
+        "foretells": asked.foretells,
+        "rows": rows,
+        "first": first,
+        "then": then,
+        "first_then": float(after_V.softmax(-1)[first["id"]]),
+        "off": [asdict(one) for one in off],
+        "labels": asked.labels,
+    }
+    arrays: dict[str, Any] = {}
+    if asked.foretells and len(asked.ids) > 1:
+        if len(asked.ids) <= most_tokens(asked.model, 2**26):
+            loss_T = yield from clean.losing()
+            after_T = yield from changed.losing()
+            arrays = {"loss": loss_T, "loss_after": after_T, "loss_change": after_T - loss_T}
+            data |= {"loss": float(loss_T.mean()), "loss_after": float(after_T.mean())}
+            data["loss_change"] = data["loss_after"] - data["loss"]
+        else:
+            data["no_loss"] = "The loss along the text is left out: the text is long for a vocabulary of this size."
+    sides = (("logit", "before"), ("logit_after", "after"))
+    yield Answer(
+        data=data,
+        arrays=arrays,
+        python=code(asked, [], *_both_read(asked, at, ids, bool(off)), ablate=off),
+        printed=tuple(row[name] for side in sides for row in rows for name in side),
+    )
+
+
+def _compared(before_V: Tensor, after_V: Tensor, n: int, wanted: int | None) -> list[int]:
+    """The tokens that either side finds likeliest, and the one that is asked about; the likeliest before come first."""
     n = min(n, len(before_V))
-    best = [before_V.topk(n).indices.tolist(), after_V.topk(n).indices.tolist()]
-    ids = list(dict.fromkeys([*([] if wanted is None else [wanted]), *best[0], *best[1]]))
-    ids.sort(key=lambda i: -float(before_V[i]))
-    rows = [
+    ids = {*before_V.topk(n).indices.tolist(), *after_V.topk(n).indices.tolist(), *([] if wanted is None else [wanted])}
+    return sorted(ids, key=lambda i: (-float(before_V[i]), i))
+
+
+def _rows(asked: Opened, ids: Sequence[int], before_V: Tensor, after_V: Tensor) -> list[dict[str, Any]]:
+    p_before_V, p_after_V = before_V.softmax(-1), after_V.softmax(-1)
+    return [
         {
             "id": i,
-            "text": asked.names([i])[0],
+            "text": text,
             "before": float(p_before_V[i]),
             "after": float(p_after_V[i]),
             "logit": float(before_V[i]),
@@ -66,69 +110,54 @@ def ablate(
             "rank": 1 + int((before_V > before_V[i]).sum()),
             "rank_after": 1 + int((after_V > after_V[i]).sum()),
         }
-        for i in ids
+        for i, text in zip(ids, asked.names(ids), strict=True)
     ]
-    first, then = best[0][0], best[1][0]
-    data: dict[str, Any] = {
-        "position": at,
-        "foretells": asked.foretells,
-        "rows": rows,
-        "first": _said(asked, first, p_before_V),
-        "then": _said(asked, then, p_after_V),
-        "first_then": float(p_after_V[first]),
-        "n_off": len(off),
-        "labels": asked.labels,
-    }
-    lines = (
-        [
+
+
+def _best(asked: Opened, logits_V: Tensor) -> dict[str, Any]:
+    best = int(logits_V.argmax())
+    return {"id": best, "text": asked.names([best])[0], "p": float(logits_V.softmax(-1)[best])}
+
+
+def _both_read(asked: Opened, at: int, ids: Sequence[int], changed: bool) -> list[str]:
+    """Both passes in Python: of each, logit and probability of some tokens are printed."""
+    if asked.labels:
+        lines = [
             "before = clearhead.edit(model, inputs, {})",
-            f"after = clearhead.edit(model, inputs, {'edits' if off else '{}'})",
+            f"after = clearhead.edit(model, inputs, {'edits' if changed else '{}'})",
             "for scores in (before, after):",
             "    logits = scores[0].float()",
         ]
-        if asked.labels
-        else [
+    else:
+        edits = "edits=edits, " if changed else ""
+        lines = [
             f'where = {{"positions": [{at}]}}',
             'before = clearhead.look(model, inputs, "final", **where)["final"]',
-            'after = clearhead.look(model, inputs, "final", edits=edits, **where)["final"]'
-            if off
-            else 'after = clearhead.look(model, inputs, "final", **where)["final"]',
+            f'after = clearhead.look(model, inputs, "final", {edits}**where)["final"]',
             "for stream in (before, after):",
             "    logits = model.head(stream, model.embed.tokens.weight)[0, 0]",
         ]
-    )
-    lines += [
+    return [
+        *lines,
         "    p = logits.softmax(-1)",
-        f"    for token in {ids}:",
+        f"    for token in {list(ids)}:",
         "        print(logits[token].item(), p[token].item())",
     ]
-    printed = [
-        number
-        for name in (("logit", "before"), ("logit_after", "after"))
-        for row in rows
-        for number in (row[name[0]], row[name[1]])
-    ]
-    arrays: dict[str, Any] = {}
-    if asked.foretells and len(asked.ids) > 1:
-        if len(asked.ids) <= most_tokens(asked.model, 2**26):
-            losses = [one.losses() for one in (clean, changed)]
-            arrays = {"loss": losses[0], "loss_after": losses[1], "loss_change": losses[1] - losses[0]}
-            data |= {"loss": float(losses[0].mean()), "loss_after": float(losses[1].mean())}
-            data["loss_change"] = data["loss_after"] - data["loss"]
-        else:
-            data["no_loss"] = "The loss along the text is left out: the text is long for a vocabulary of this size."
-    return Answer(data=data, arrays=arrays, python=code(asked, [], *lines, ablate=off), printed=tuple(printed))
-
-
-def _said(asked: Opened, token: int, p_V: torch.Tensor) -> dict[str, Any]:
-    return {"id": token, "text": asked.names([token])[0], "p": float(p_V[token])}
 
 
 @operation("explore.switches")
-def switches(studio: Studio, *, model: Annotated[str, Field(min_length=1, max_length=500)]) -> Answer:
-    """What there is to switch off: of each stack, of each layer, how many heads, and whether there is an MLP."""
+def switches(
+    studio: Studio, *, model: Annotated[str, Field(min_length=1, max_length=500)]
+) -> Answer | Iterator[Answer]:
+    """What there is to switch off: of each stack, of each layer, how many heads, and whether there is an MLP; and how
+    many passes it takes to switch off each of a stack's heads and MLPs in its turn.
+    """
+    return promptly(studio.models.holds(model), lambda: _switches(studio.models.get(model)))
+
+
+def _switches(model: Transformer) -> Answer:
     found = []
-    for path, stack in stacks_of(studio.models.get(model)).items():
+    for path, stack in stacks_of(model).items():
         layers = [
             {
                 "layer": layer,
@@ -139,7 +168,8 @@ def switches(studio: Studio, *, model: Annotated[str, Field(min_length=1, max_le
             }
             for layer, block in enumerate(stack.layers)
         ]
-        found.append({"stack": path, "layers": layers})
+        passes = sum(layer["heads"] + layer["crossed"] + layer["ffn"] for layer in layers)
+        found.append({"stack": path, "layers": layers, "passes": passes})
     return Answer(data={"stacks": found})
 
 
@@ -160,7 +190,7 @@ def grid(
     against: TokenOf = None,
     mode: Literal["zero", "mean"] = "zero",
     stack: Literal["", "encoder"] = "",
-) -> Iterator[Answer]:
+) -> Iterator[Answer | None]:
     """Each head switched off in its turn, and then the MLP of its layer: how a number changes. An answer a layer.
 
     metric: the logit of `token` at `position`; that less the logit of `against`; or the mean loss along the text.
@@ -189,6 +219,7 @@ def grid(
             if part is not None:
                 one = Ablation(layer=layer, stack=stack, mode=mode, **part)
                 values[layer, column] = measure(finished(asked, (one,), keep=False)) - base
+                yield None
         yield _grid_answer(asked, values, layers, layer + 1, measure, base, mode, stack)
 
 
@@ -248,7 +279,7 @@ def _swept(asked: Opened, stack: str) -> list[list[dict[str, Any] | None]]:
 
 def _grid_answer(
     asked: Opened,
-    values: torch.Tensor,
+    values: Tensor,
     layers: Sequence[Sequence[dict[str, Any] | None]],
     done: int,
     measure: _Measure,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import torch
@@ -11,7 +12,9 @@ from torch import Tensor
 
 from clearhead.errors import UsageError
 from clearhead.lens.attend import further_back
+from clearhead.ops.masks import bind
 from clearhead.studio.explore.parts import Address, Number, RunId
+from clearhead.studio.explore.promptly import promptly
 from clearhead.studio.operations import Answer, operation
 from clearhead.taps import resolve
 
@@ -21,15 +24,23 @@ if TYPE_CHECKING:
 
 
 TOP = 8
+PRODUCT = ("q", "k", "v", "z", "scores", "pattern")
+"""The taps of an attention that a weight is made of, or makes."""
 Key = Annotated[int, Field(ge=-1, le=1_000_000)]
 
 
 @operation("explore.cell")
-def cell(studio: Studio, *, run: RunId, at: Address, head: Number = 0, query: Number = 0, key: Key = -1) -> Answer:
+def cell(
+    studio: Studio, *, run: RunId, at: Address, head: Number = 0, query: Number = 0, key: Key = -1
+) -> Answer | Iterator[Answer]:
     """One weight, the row and the column it stands in: exact, whatever the map was drawn from.
 
     at: the address of an attention ("layers.3.mixer"). key: -1 is the one that has most of the row.
     """
+    return promptly(studio.runs.has(run, f"{at}.pattern"), lambda: _cell(studio, run, at, head, query, key))
+
+
+def _cell(studio: Studio, run: str, at: str, head: int, query: int, key: int) -> Answer:
     one = studio.runs.get(run)
     pattern_HTS = studio.runs.exact(run, f"{at}.pattern")[0]
     _check(pattern_HTS, at, head, query, max(key, 0))
@@ -61,7 +72,7 @@ def cell(studio: Studio, *, run: RunId, at: Address, head: Number = 0, query: Nu
 
 
 @operation("explore.striking")
-def striking(studio: Studio, *, run: RunId, at: Address = "layers.*.mixer", query: Key = -1) -> Answer:
+def striking(studio: Studio, *, run: RunId, at: Address = "layers.*.mixer", query: Key = -1) -> Iterator[Answer]:
     """Of all heads of one kind, the one that looks hardest from a token at a single one further back: a place to begin.
 
     at: the kind, with a star for the layer. query: -1 is the last token.
@@ -78,15 +89,22 @@ def striking(studio: Studio, *, run: RunId, at: Address = "layers.*.mixer", quer
         most_H = row_HS[:, kept].amax(dim=-1)
         found = (float(most_H.max()), place, int(most_H.argmax()))
         best = max(best, found, key=lambda one: one[0])
-    return Answer(data={"place": best[1], "head": best[2]})
+    yield Answer(data={"place": best[1], "head": best[2]})
 
 
 @operation("explore.product")
-def product(studio: Studio, *, run: RunId, at: Address, head: Number = 0, query: Number = 0, key: Key = -1) -> Answer:
+def product(
+    studio: Studio, *, run: RunId, at: Address, head: Number = 0, query: Number = 0, key: Key = -1
+) -> Answer | Iterator[Answer]:
     """The dot product behind a cell, written out: q, k, their products, the score, the weight, the value, the mix."""
+    names = [f"{at}.{name}" for name in PRODUCT]
+    return promptly(studio.runs.has(run, *names), lambda: _product(studio, run, at, head, query, key))
+
+
+def _product(studio: Studio, run: str, at: str, head: int, query: int, key: int) -> Answer:
     one = studio.runs.get(run)
     model: Transformer = studio.models.get(one.model)
-    names = [f"{at}.{name}" for name in ("q", "k", "v", "z", "scores", "pattern")]
+    names = [f"{at}.{name}" for name in PRODUCT]
     studio.runs.record(run, [name for name in names if not name.endswith(("scores", "pattern"))])
     q_HTK, k_GSK, v_GSK, z_HTK, scores_HTS, pattern_HTS = (studio.runs.exact(run, name)[0] for name in names)
     _check(pattern_HTS, at, head, query, max(key, 0))
@@ -131,19 +149,23 @@ def product(studio: Studio, *, run: RunId, at: Address, head: Number = 0, query:
     )
 
 
-@operation("explore.heads_at")
-def heads_at(studio: Studio, *, run: RunId, at: Address, query: Number = 0, key: Number = 0) -> Answer:
-    """The weight of one cell in every head of one layer."""
-    pattern_HTS = studio.runs.exact(run, f"{at}.pattern")[0]
-    _check(pattern_HTS, at, 0, query, key)
+@operation("explore.visible")
+def visible(studio: Studio, *, run: RunId, at: Address) -> Iterator[Answer]:
+    """Which keys each query of a layer may look at: from the first to the one before `end`. Nothing hides the keys of
+    another stack.
+    """
     one = studio.runs.get(run)
-    weights = [float(weight) for weight in pattern_HTS[:, query, key]]
-    return Answer(
-        data={"weights": weights},
-        python=one.opening(studio.models.get(one.model))
-        + f'pattern = {one.look(f"{at}.pattern")}["{at}.pattern"]\n'
-        + f"for weight in pattern[0, :, {query}, {key}]:\n    print(float(weight))\n",
-        printed=tuple(weights),
+    model: Transformer = studio.models.get(one.model)
+    n_queries, n_keys = studio.runs.shares(run, f"{at}.pattern").shape[-2:]
+    mask = getattr(model.get_submodule(at), "mask", None)
+    first_T, end_T = torch.zeros(n_queries, dtype=torch.int32), torch.full((n_queries,), n_keys, dtype=torch.int32)
+    if mask is not None and not at.endswith(".cross"):
+        allowed_TS = bind(mask, n_queries, n_keys).dense[0, 0].expand(n_queries, n_keys).to(torch.uint8)
+        first_T = allowed_TS.argmax(dim=-1).int()
+        end_T = n_keys - allowed_TS.flip(-1).argmax(dim=-1).int()
+    yield Answer(
+        data={"at": at, "hides": bool((first_T > 0).any() or (end_T < n_keys).any())},
+        arrays={"first": first_T, "end": end_T},
     )
 
 

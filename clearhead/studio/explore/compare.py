@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,11 +19,13 @@ from clearhead.studio.explore.passes import (
     check_size,
     code,
     finished,
+    is_finished,
     most_tokens,
     named,
     opened,
 )
 from clearhead.studio.explore.predict import RunId
+from clearhead.studio.explore.promptly import promptly
 from clearhead.studio.operations import Answer, operation
 
 if TYPE_CHECKING:
@@ -46,7 +48,7 @@ def compare(
     *,
     run: RunId,
     other_run: RunId,
-) -> Answer:
+) -> Iterator[Answer | None]:
     """What each of two runs of one text lost on it, piece by piece.
 
     Where both cut the text into the same tokens a piece is a token; else pieces end where both have an end, and the
@@ -55,15 +57,19 @@ def compare(
     one, two = _both(studio, run, other_run)
     both = (one, two)
     pieces = aligned(one, two)
-    passes = [finished(asked) for asked in both]
-    losses = [found.losses() for found in passes]
+    losses = []
+    for asked in both:
+        found = finished(asked)
+        yield None
+        losses.append((yield from found.losing()))
     lost = [(_sum(losses[0], part.first), _sum(losses[1], part.second)) for part in pieces]
     counted = [(part, a, b) for part, (a, b) in zip(pieces, lost, strict=True) if a is not None and b is not None]
     totals = [sum(a for _, a, _ in counted), sum(b for _, _, b in counted)]
     characters = sum(len(part.text) for part, _, _ in counted)
+    changes = [(abs(b - a), place) for place, (a, b) in enumerate(lost) if a is not None and b is not None]
     data: dict[str, Any] = {
-        "models": [asked.run.model for asked in both],
-        "changed": [len(asked.run.ablate) for asked in both],
+        **_named(both),
+        "widest": max(changes)[1] if changes else None,
         "same_tokens": one.ids == two.ids,
         "same_vocabulary": _same_vocabulary(one, two),
         "pieces": [
@@ -82,7 +88,7 @@ def compare(
         "characters": characters,
         "per_character": [total / characters if characters else 0.0 for total in totals],
     }
-    return Answer(data=data, python=_code(one, two), printed=tuple(data["means"]))
+    yield Answer(data=data, python=_code(one, two), printed=tuple(data["means"]))
 
 
 @operation("explore.behind")
@@ -93,11 +99,16 @@ def behind(
     other_run: RunId,
     piece: Annotated[int, Field(ge=-100_000, le=100_000)] = -1,
     n: Annotated[int, Field(ge=1, le=50)] = 8,
-) -> Answer:
+) -> Answer | Iterator[Answer]:
     """What each of two runs of one text expects behind a piece of it. Where both have one vocabulary, the likeliest
     tokens of either with what both give them.
     """
-    one, two = _both(studio, run, other_run)
+    ready = is_finished(studio, run) and is_finished(studio, other_run)
+    return promptly(ready, lambda: _behind(_both(studio, run, other_run), piece, n))
+
+
+def _behind(both: tuple[Opened, Opened], piece: int, n: int) -> Answer:
+    one, two = both
     pieces = aligned(one, two)
     if not -len(pieces) <= piece < len(pieces):
         raise UsageError(f"there is no piece {piece}; this text has 0 to {len(pieces) - 1}")
@@ -105,7 +116,7 @@ def behind(
     passes = [finished(asked) for asked in (one, two)]
     slots = [pieces[place].first[-1], pieces[place].second[-1]]
     following = [_next(found, slot, n) for found, slot in zip(passes, slots, strict=True)]
-    data: dict[str, Any] = {"piece": place, "text": _drawn(pieces[place].text), "next": following}
+    data: dict[str, Any] = {**_named(both), "piece": place, "text": _drawn(pieces[place].text), "next": following}
     ids = [[row["id"] for row in rows] for rows in following]
     printed = [row["p"] for rows in following for row in rows]
     if _same_vocabulary(one, two):
@@ -122,6 +133,11 @@ def behind(
         ]
         programs.append(code(asked, [], *lines))
     return Answer(data=data, python="\n".join(programs), printed=tuple(printed))
+
+
+def _named(both: Sequence[Opened]) -> dict[str, Any]:
+    """Whose numbers an answer has."""
+    return {"models": [asked.run.model for asked in both], "changed": [len(asked.run.ablate) for asked in both]}
 
 
 def _both(studio: Studio, run: str, other_run: str) -> tuple[Opened, Opened]:

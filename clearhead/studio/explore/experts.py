@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -9,7 +10,9 @@ import torch
 from clearhead.errors import UsageError
 from clearhead.ops.routing import Score, balance_loss, scores, weigh
 from clearhead.studio.explore.parts import Number, RunId
+from clearhead.studio.explore.promptly import promptly
 from clearhead.studio.operations import Answer, operation
+from clearhead.taps import catalogue
 
 if TYPE_CHECKING:
     from clearhead.studio.context import Studio
@@ -18,18 +21,24 @@ LOGITS = ".router_logits"
 
 
 @operation("explore.experts")
-def experts(studio: Studio, *, run: RunId, layer: Number = 0, query: Number = 0) -> Answer:
+def experts(studio: Studio, *, run: RunId, layer: Number = 0, query: Number = 0) -> Answer | Iterator[Answer]:
     """One layer's router: what it made of each token, whom it chose, and with what weights.
 
     layer: of those that have experts, counted from 0.
     """
+    one = studio.runs.get(run)
+    is_there = studio.models.holds(one.model) and studio.runs.has(run, *_addresses(studio.models.get(one.model)))
+    return promptly(is_there, lambda: _experts(studio, run, layer, query))
+
+
+def _experts(studio: Studio, run: str, layer: int, query: int) -> Answer:
     one = studio.runs.get(run)
     model = studio.models.get(one.model)
     addresses = addresses_of(model)
     if layer >= len(addresses):
         raise UsageError(f"this model has {len(addresses)} layers with experts, so there is no number {layer}")
     every = [a.removesuffix(LOGITS) for a in addresses]
-    studio.runs.record(run, [f"{at}.{name}" for at in every for name in ("router_logits", "chosen")])
+    studio.runs.record(run, _addresses(model))
     at = every[layer]
     config: Any = model.get_submodule(at).config
     router = config.router
@@ -78,9 +87,13 @@ def experts(studio: Studio, *, run: RunId, layer: Number = 0, query: Number = 0)
 
 def addresses_of(model: Any) -> list[str]:
     """Where a model's routers are, in the order of the pass."""
-    from clearhead.taps import catalogue
-
     return [address for address in catalogue(model) if address.endswith(LOGITS)]
+
+
+def _addresses(model: Any) -> list[str]:
+    """What is read of every layer."""
+    every = [a.removesuffix(LOGITS) for a in addresses_of(model)]
+    return [f"{at}.{name}" for at in every for name in ("router_logits", "chosen")]
 
 
 def _used(chosen_TC: torch.Tensor, n_experts: int) -> torch.Tensor:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import torch
-from pydantic import Field
+from pydantic import ConfigDict, Field
 from torch import Tensor
 
 from clearhead.errors import ClearheadError, UsageError
 from clearhead.generation import generate as write
 from clearhead.generation.api import end_tokens
-from clearhead.generation.decode import _PACKS_FROM as PACKS_FROM
+from clearhead.generation.decode import PACKS_FROM
 from clearhead.generation.kept import Kept
 from clearhead.generation.prompts import window
 from clearhead.generation.source import beginning
@@ -34,6 +35,20 @@ MOST = 256
 """New tokens of one text."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Sampling:
+    """How a token is drawn; at temperature 0 the best is taken."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+    temperature: Annotated[float, Field(ge=0, le=5)] = 0.0
+    top_k: Annotated[int, Field(ge=0, le=10_000_000)] = 0
+    top_p: Annotated[float, Field(ge=0, le=1)] = 1.0
+    seed: Annotated[int, Field(ge=0, le=2**31)] = 0
+
+
+GREEDY = Sampling()
+
+
 @operation("explore.generate")
 def generate(
     studio: Studio,
@@ -41,10 +56,7 @@ def generate(
     run: RunId,
     chosen: Annotated[tuple[Annotated[int, Field(ge=0, le=10_000_000)], ...], Field(max_length=MOST)] = (),
     n: Annotated[int, Field(ge=1, le=MOST)] = 24,
-    temperature: Annotated[float, Field(ge=0, le=5)] = 0.0,
-    top_k: Annotated[int, Field(ge=0, le=10_000_000)] = 0,
-    top_p: Annotated[float, Field(ge=0, le=1)] = 1.0,
-    seed: Annotated[int, Field(ge=0, le=2**31)] = 0,
+    sampling: Sampling = GREEDY,
     alternatives: Annotated[int, Field(ge=1, le=30)] = 10,
     chat: bool = False,
     anew: bool = False,
@@ -63,9 +75,7 @@ def generate(
     if anew and asked.model.encoder is None:
         raise UsageError("this model reads its own text alone, so it writes on from that; there is no source")
     prompt = _conversation(asked) if chat else beginning(asked.model, {}, None) if anew else list(asked.ids)
-    writer = _Writer(
-        asked, prompt, chosen, chat, {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
-    )
+    writer = _Writer(asked, prompt, chosen, chat, asdict(sampling))
     n = min(n, MOST - len(chosen))
     yield from writer.before(alternatives)
     # As `clearhead.generate` does for texts of some length, whose numbers these are to the last bit.
@@ -133,6 +143,7 @@ class _Writer:
             "cache_bytes": None,
             "step_ms": None,
             "chosen": False,
+            "drawn": self.options["temperature"] > 0,
         }
 
     def step(self, alternatives: int) -> Answer:

@@ -12,13 +12,13 @@ from clearhead.lens.heads import heads as measure
 from clearhead.lens.heads.roles import EFFECT, SURE, UNKNOWN
 from clearhead.lens.heads.table import SHORT, Head, Heads
 from clearhead.studio.explore.background import Working
-from clearhead.studio.explore.passes import source_of
+from clearhead.studio.kept import KeptResults
 from clearhead.studio.operations import Answer, operation
 
 if TYPE_CHECKING:
     from clearhead.studio.context import Studio
 
-_found: dict[str, Heads] = {}
+_kept: KeptResults[Heads] = KeptResults(16)
 
 
 @operation("explore.heads")
@@ -31,8 +31,9 @@ def heads(
 
     On a text of the library's own, so the table is of the model and not of what is written in the box.
     """
-    source = source_of(studio, model)
-    if source not in _found:
+    key = _kept.key(studio.models, model)
+    found = _kept.get(key)
+    if found is None:
         loaded = studio.models.get(model)
 
         def measured(progress: Any) -> Heads:
@@ -43,8 +44,8 @@ def heads(
         working = Working(measured)
         for share in working.steps():
             yield Answer(data={"model": model, "share": min(share, 1.0), "done": False})
-        _found[source] = working.result
-    yield _answer(model, source, _found[source])
+        found = _kept.put(key, working.result)
+    yield _answer(model, studio.models.source(model), found)
 
 
 def _answer(model: str, source: str, found: Heads) -> Answer:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
+from torch import Tensor
 
 from clearhead.errors import UsageError
 from clearhead.lens.logit_lens import LogitLens, logit_lens_by_layer
@@ -63,7 +64,8 @@ def lens(
 def _answer(asked: Opened, table: LogitLens, places: list[int], n_rows: int, target: int | None) -> Answer:
     ids_LTN = table.ids
     whole = len(table.row_labels) == n_rows
-    data = {
+    data: dict[str, Any] = {
+        "model": asked.run.model,
         "done": len(table.row_labels),
         "of": n_rows,
         "places": places,
@@ -79,6 +81,7 @@ def _answer(asked: Opened, table: LogitLens, places: list[int], n_rows: int, tar
         arrays |= {"followed": table.values.float(), "rank": table.ranks.int()}
     if not whole:
         return Answer(data=data, arrays=arrays)
+    data["settled"] = _settled(ids_LTN[..., 0])
     follow = f", target={target}" if target is not None else ""
     lines = [
         f"found = logit_lens(model, inputs, top={ids_LTN.shape[-1]}, positions={_span(places)}{follow})",
@@ -90,6 +93,12 @@ def _answer(asked: Opened, table: LogitLens, places: list[int], n_rows: int, tar
         python=code(asked, ["from clearhead.lens import logit_lens"], *lines),
         printed=tuple(table.values[:, -1].tolist()),
     )
+
+
+def _settled(best_LT: Tensor) -> list[int]:
+    """Of each place, the row from which on the likeliest token is that of the last row."""
+    is_last_LT = (best_LT == best_LT[-1]).int()
+    return [len(best_LT) - n for n in is_last_LT.flip(0).cumprod(0).sum(0).tolist()]
 
 
 def _span(places: list[int]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
@@ -12,7 +13,9 @@ from clearhead.lens.aliases import Alias
 from clearhead.lens.places import Progress, site
 from clearhead.model.stack import Stack
 from clearhead.studio.explore.given import LAYER, hides_words, stacks_of, wants
+from clearhead.studio.explore.promptly import promptly
 from clearhead.studio.explore.samples import OUTLINES, PICTURES, SOUNDS
+from clearhead.studio.kept import KeptResults
 from clearhead.studio.operations import Answer, operation
 from clearhead.taps import catalogue
 
@@ -28,13 +31,18 @@ Number = Annotated[int, Field(ge=0, le=1_000_000)]
 TEXT = "The captain of the old ship looked out to sea, and the crew looked at the captain of the old"
 """It begins to say again what it said: heads that look for that show themselves."""
 MASKED = "The captain of the ship looked out to [MASK], and the crew looked at the captain."
+_known: KeptResults[dict[str, Any]] = KeptResults(32)
 NAMES = {"mixer": "self-attention", "cross": "cross-attention"}
 
 
 @operation("explore.model")
-def explore_model(studio: Studio, *, model: ModelId = "clear-gpt") -> Answer:
+def explore_model(studio: Studio, *, model: ModelId = "clear-gpt") -> Answer | Iterator[Answer]:
     """What the page has to know of a model before anything runs."""
-    return Answer(data=record_of(studio.models.get(model), model))
+
+    def told() -> Answer:
+        return Answer(data=_known.of(studio.models, model, make=lambda found: record_of(found, model)))
+
+    return promptly(_known.get(_known.key(studio.models, model)) is not None, told)
 
 
 def record_of(model: Transformer, model_id: str) -> dict[str, Any]:

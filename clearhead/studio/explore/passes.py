@@ -5,11 +5,9 @@ The logits of a whole text are never held: 1,000 tokens of a vocabulary of 262,1
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
@@ -20,11 +18,16 @@ from clearhead.lens.targets import check_vocabulary, token_ids, token_names
 from clearhead.lens.views.labels import visible
 from clearhead.ops import sampling
 from clearhead.studio.explore.ablations import Ablation, code_of, edits_of
+from clearhead.studio.kept import KeptResults, Key
 
 if TYPE_CHECKING:
     from clearhead.model.transformer import Transformer
     from clearhead.studio.context import Studio
     from clearhead.studio.explore.runs import Run
+
+T = TypeVar("T")
+Steps: TypeAlias = Generator[None, None, T]
+"""Work that may be closed where it yields None, and returns what it found."""
 
 AT_ONCE = 2**24
 """Logits that are held at a time: 64 MB."""
@@ -33,22 +36,36 @@ KEPT = 12
 
 
 @dataclass(frozen=True)
+class Stream:
+    """What a pass left: the stream (1, T, D), or of a model of labels its scores (C,); and scores made of it before."""
+
+    values: Tensor
+    rows: dict[int, Tensor] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Finished:
-    """A text that was read to the end: a stream (1, T, D), and the vocabulary head that reads it."""
+    """A text that was read to the end: a stream, and the vocabulary head that reads it."""
 
     model: Transformer
     ids: tuple[int, ...]
     """What was read, blanks among them."""
-    stream_BTD: Tensor
-    _rows: dict[int, Tensor] = field(default_factory=dict)
+    stream: Stream
+
+    @property
+    def stream_BTD(self) -> Tensor:
+        return self.stream.values
 
     def logits(self, position: int) -> Tensor:
         """The scores (V,) of the vocabulary at one place, float32."""
-        if position not in self._rows:
-            if len(self._rows) >= 8:
-                self._rows.clear()
-            self._rows[position] = read_out(self.model, self.stream_BTD[:, [position]])[0, 0]
-        return self._rows[position]
+        rows = self.stream.rows
+        found = rows.get(position)
+        if found is None:
+            found = read_out(self.model, self.stream_BTD[:, [position]])[0, 0]
+            if len(rows) >= 8:
+                rows.clear()
+            rows[position] = found
+        return found
 
     def chunks(self) -> Iterator[tuple[range, Tensor]]:
         """The scores of all places, some at a time: which places, and (places, V)."""
@@ -60,12 +77,17 @@ class Finished:
 
     def losses(self) -> Tensor:
         """Of each token but the first, (T - 1,), the natural logarithm of 1 over its probability given those before."""
+        return to_end(self.losing())
+
+    def losing(self) -> Steps[Tensor]:
+        """The same, some places at a time."""
         next_T = torch.tensor(self.ids[1:], dtype=torch.long)
-        found = [
-            -sampling.log_probs(logits_TV[: len(next_T) - places.start], next_T[places.start : places.stop])
-            for places, logits_TV in self.chunks()
-            if places.start < len(next_T)
-        ]
+        found = []
+        for places, logits_TV in self.chunks():
+            if places.start < len(next_T):
+                here = next_T[places.start : places.stop]
+                found.append(-sampling.log_probs(logits_TV[: len(here)], here))
+            yield None
         return torch.cat(found) if found else torch.zeros(0)
 
 
@@ -74,10 +96,21 @@ class Labelled(Finished):
     """What a model of labels gave: its scores (C,), whatever the place."""
 
     def logits(self, position: int) -> Tensor:
-        return self.stream_BTD
+        return self.stream.values
 
-    def losses(self) -> Tensor:
+    def losing(self) -> Steps[Tensor]:
+        yield None
         return torch.zeros(0)
+
+
+def to_end(steps: Steps[T]) -> T:
+    """What work in steps finds, without a stop."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: T = end.value
+            return found
 
 
 @torch.no_grad()
@@ -187,35 +220,40 @@ def _mask(model: Transformer) -> int | None:
     return None if found is None or model.config.decoder is not None else int(found)
 
 
-_finished: OrderedDict[tuple[Any, ...], Finished] = OrderedDict()
-_mutex = threading.Lock()
+_streams: KeptResults[Stream] = KeptResults(KEPT)
+
+
+def _key(studio: Studio, run: Run, hidden: Sequence[int], ablate: Sequence[Ablation]) -> Key:
+    return _streams.key(studio.models, run.model, run.id, tuple(sorted(set(hidden))), (*run.ablate, *ablate))
+
+
+def is_finished(studio: Studio, run_id: str, hidden: Sequence[int] = (), ablate: Sequence[Ablation] = ()) -> bool:
+    """Whether `finished` would find a pass that was made, so that a question about it is short."""
+    if not studio.runs.has(run_id):
+        return False
+    run = studio.runs.get(run_id)
+    return (not hidden and not ablate and "final" in run.values) or _key(studio, run, hidden, ablate) in _streams
 
 
 def finished(asked: Opened, ablate: Sequence[Ablation] = (), *, keep: bool = True) -> Finished:
     """The pass of a run, with what the run takes out and with `ablate` besides; the latest are kept."""
-    what = (*asked.run.ablate, *ablate)
-    key = (id(asked.model), asked.run.id, asked.hidden, what)
-    with _mutex:
-        if key in _finished:
-            _finished.move_to_end(key)
-            return _finished[key]
-    kept = None if asked.hidden or ablate or asked.labels else asked.run.values.get("final")
-    if kept is not None:
-        return Finished(asked.model, asked.ids, kept)
-    with asked.studio.models.lock(asked.run.model):
-        edits = edits_of(asked.model, what)
-        if asked.labels:
-            found: Finished = Labelled(asked.model, (), _scores(edit(asked.model, asked.inputs, edits)))
-        else:
-            stream_BTD = edit(asked.model, {**asked.inputs, "read": False}, edits)
-            found = Finished(asked.model, asked.ids, stream_BTD)
-    if not keep:
-        return found
-    with _mutex:
-        _finished[key] = found
-        while len(_finished) > KEPT:
-            _finished.popitem(last=False)
-    return found
+    if not asked.hidden and not ablate and not asked.labels and (final := asked.run.values.get("final")) is not None:
+        return Finished(asked.model, asked.ids, Stream(final))
+    key = _key(asked.studio, asked.run, asked.hidden, ablate)
+    stream = _streams.get(key)
+    if stream is None:
+        with asked.studio.models.lock(asked.run.model):
+            # Another may have made it while this one waited.
+            stream = _streams.get(key) or _pass(asked, edits_of(asked.model, (*asked.run.ablate, *ablate)))
+        if keep:
+            _streams.put(key, stream)
+    return Labelled(asked.model, (), stream) if asked.labels else Finished(asked.model, asked.ids, stream)
+
+
+def _pass(asked: Opened, edits: Sequence[Mapping[str, Any]]) -> Stream:
+    if asked.labels:
+        return Stream(_scores(edit(asked.model, asked.inputs, edits)))
+    return Stream(edit(asked.model, {**asked.inputs, "read": False}, edits))
 
 
 def _scores(output: Any) -> Tensor:
@@ -263,17 +301,9 @@ def most_tokens(model: Transformer, numbers: int) -> int:
 # ---- the same in Python
 
 
-def source_of(studio: Studio, model_id: str) -> str:
-    """What `clearhead.load` is given for a model of the Studio."""
-    return studio.models.source(model_id)
-
-
 def code(asked: Opened, imports: Sequence[str], *lines: str, ablate: Sequence[Ablation] = ()) -> str:
     """A program: imports, the model, what it reads (as `inputs`), what is taken out (as `edits`), and then `lines`."""
     head, _, body = asked.run.opening(asked.model).partition("\n\n")
-    body = body.replace(
-        f"clearhead.load({asked.run.model!r})", f"clearhead.load({source_of(asked.studio, asked.run.model)!r})"
-    )
     first = body.rstrip("\n").splitlines()
     if asked.hidden:
         mask = asked.model.tokenizer.vocabulary.names.get("mask_token")

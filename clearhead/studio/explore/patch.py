@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import torch
-from pydantic import Field
+from pydantic import ConfigDict, Field
+from torch import Tensor
 
 from clearhead.errors import UsageError
 from clearhead.lens import at as limited
@@ -20,6 +21,7 @@ from clearhead.lens.record import look
 from clearhead.studio.explore.passes import (
     Finished,
     Opened,
+    Stream,
     check_size,
     code,
     finished,
@@ -143,6 +145,8 @@ def _sweep_answer(pair: Pair, table: Sweep, n_rows: int, noising: bool) -> Answe
         "clean": table.scale.clean,
         "corrupted": table.scale.corrupted,
         "at": pair.at,
+        "here": pair.clean.run.tokens[pair.at].text,
+        "foretells": pair.clean.foretells,
         "token": {"id": pair.answer, "text": named(pair.clean.model, [pair.answer])[0]},
         "against": {"id": pair.other, "text": named(pair.clean.model, [pair.other])[0]},
         "strongest": {
@@ -183,6 +187,29 @@ def _corrupted_code(pair: Pair) -> list[str]:
     return [line.replace("inputs = ", "corrupted = ", 1)]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """What is put into the other run: a site of one layer, at some positions, or of some heads; none named: all."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+    layer: Annotated[int, Field(ge=0, le=10_000)] = 0
+    site: Site = "resid_pre"
+    positions: Annotated[tuple[Annotated[int, Field(ge=0, le=100_000)], ...], Field(max_length=4096)] = ()
+    heads: Annotated[tuple[Annotated[int, Field(ge=0, le=10_000)], ...], Field(max_length=1024)] = ()
+
+    @property
+    def address(self) -> str:
+        return f"layers.{self.layer}.{self.site}"
+
+    @property
+    def limits(self) -> dict[str, list[int]]:
+        """What `clearhead.lens.at` takes."""
+        return {name: list(some) for name, some in (("positions", self.positions), ("heads", self.heads)) if some}
+
+
+FIRST = Place()
+
+
 @operation("explore.patch")
 def patch(
     studio: Studio,
@@ -190,59 +217,32 @@ def patch(
     run: RunId,
     other_run: RunId,
     position: Position = None,
-    layer: Annotated[int, Field(ge=0, le=10_000)] = 0,
-    site: Site = "resid_pre",
-    positions: Annotated[tuple[Annotated[int, Field(ge=0, le=100_000)], ...], Field(max_length=4096)] = (),
-    heads: Annotated[tuple[Annotated[int, Field(ge=0, le=10_000)], ...], Field(max_length=1024)] = (),
+    place: Place = FIRST,
     noising: bool = False,
     token: TokenOf = None,
     against: TokenOf = None,
     n: Annotated[int, Field(ge=1, le=50)] = 6,
-) -> Answer:
-    """One patch: next tokens of the clean text, of the corrupted one, and of that with the clean one's values in it.
-
-    positions and heads: which of them; none named: all.
-    """
+) -> Iterator[Answer | None]:
+    """One patch: next tokens of the clean text, of the corrupted one, and of that with the clean one's values in it."""
     pair = _pair(studio, run, other_run, token, against, position)
-    address = f"layers.{layer}.{site}"
-    if address not in catalogue(pair.clean.model):
-        raise UsageError(f"layer {layer} of this model has no {site}; choose another layer or part")
+    if place.address not in catalogue(pair.clean.model):
+        raise UsageError(f"layer {place.layer} of this model has no {place.site}; choose another layer or part")
+    yield None
     base, donor = (pair.clean, pair.corrupted) if noising else (pair.corrupted, pair.clean)
-    limits = {name: list(some) for name, some in (("positions", positions), ("heads", heads)) if some}
     with studio.models.lock(base.run.model):
-        seen = look(base.model, {**donor.inputs, "read": False}, address)
-        edit = limited(patched(seen), **limits) if limits else patched(seen)
-        stream_BTD = edited(base.model, {**base.inputs, "read": False}, {address: edit})
-    both = [one.logits(pair.at) for one in pair.ends]
-    changed = Finished(base.model, base.ids, stream_BTD).logits(pair.at)
-    three = [*both, changed]
-    p = [logits_V.softmax(-1) for logits_V in three]
-    ids = list(
-        dict.fromkeys([pair.answer, pair.other, *(i for logits_V in three for i in logits_V.topk(n).indices.tolist())])
-    )
+        seen = look(base.model, {**donor.inputs, "read": False}, place.address)
+        edit = limited(patched(seen), **place.limits) if place.limits else patched(seen)
+        stream_BTD = edited(base.model, {**base.inputs, "read": False}, {place.address: edit})
+    changed = Finished(base.model, base.ids, Stream(stream_BTD))
+    three = [one.logits(pair.at) for one in (*pair.ends, changed)]
     metric = [float(logits_V[pair.answer]) - float(logits_V[pair.other]) for logits_V in three]
     apart = metric[0] - metric[1]
     data = {
-        "address": address,
-        "layer": layer,
-        "site": site,
-        "positions": list(positions),
-        "heads": list(heads),
+        **asdict(place),
+        "address": place.address,
+        "names": [pair.clean.run.tokens[i].text for i in place.positions if i < len(pair.clean.run.tokens)],
         "noising": noising,
-        "rows": [
-            {
-                "id": i,
-                "text": named(base.model, [i])[0],
-                "clean": float(p[0][i]),
-                "corrupted": float(p[1][i]),
-                "patched": float(p[2][i]),
-            }
-            for i in ids
-        ],
-        "best": [
-            {"id": int(one.argmax()), "text": named(base.model, [int(one.argmax())])[0], "p": float(one.max())}
-            for one in p
-        ],
+        **_three_sides(pair, three, n),
         "token": {"id": pair.answer, "text": named(base.model, [pair.answer])[0]},
         "against": {"id": pair.other, "text": named(base.model, [pair.other])[0]},
         "clean": metric[0],
@@ -250,17 +250,38 @@ def patch(
         "patched": metric[2],
         "share": (metric[2] - metric[1]) / apart if abs(apart) > 1e-9 else 0.0,
     }
-    names = ("inputs", "corrupted") if not noising else ("corrupted", "inputs")
-    where = (
-        f"at(patch(seen), {', '.join(f'{name}={some}' for name, some in limits.items())})" if limits else "patch(seen)"
-    )
-    lines = [
+    imports = [f"from clearhead.lens import {'at, patch' if place.limits else 'patch'}"]
+    python = code(pair.clean, imports, *_patch_code(pair, place, noising))
+    yield Answer(data=data, python=python, printed=(metric[2],))
+
+
+def _three_sides(pair: Pair, three: Sequence[Tensor], n: int) -> dict[str, Any]:
+    """The likeliest tokens of any of the clean, the corrupted and the patched run, with what each gives them."""
+    model = pair.clean.model
+    p = [logits_V.softmax(-1) for logits_V in three]
+    best = [i for logits_V in three for i in logits_V.topk(min(n, len(logits_V))).indices.tolist()]
+    ids = list(dict.fromkeys([pair.answer, pair.other, *best]))
+    sides = ("clean", "corrupted", "patched")
+    rows = [
+        {"id": i, "text": text, **{side: float(p_V[i]) for side, p_V in zip(sides, p, strict=True)}}
+        for i, text in zip(ids, named(model, ids), strict=True)
+    ]
+    leading = [int(p_V.argmax()) for p_V in p]
+    names = named(model, leading)
+    return {
+        "rows": rows,
+        "best": [{"id": i, "text": text, "p": float(p_V[i])} for i, text, p_V in zip(leading, names, p, strict=True)],
+    }
+
+
+def _patch_code(pair: Pair, place: Place, noising: bool) -> list[str]:
+    donor, base = ("corrupted", "inputs") if noising else ("inputs", "corrupted")
+    limits = ", ".join(f"{name}={some}" for name, some in place.limits.items())
+    return [
         *_corrupted_code(pair),
-        f'seen = clearhead.look(model, {names[0]}, "{address}")',
-        f'edits = {{"{address}": {where}}}',
-        f'final = clearhead.look(model, {names[1]}, "final", positions=[{pair.at}], edits=edits)["final"]',
+        f'seen = clearhead.look(model, {donor}, "{place.address}")',
+        f'edits = {{"{place.address}": {f"at(patch(seen), {limits})" if limits else "patch(seen)"}}}',
+        f'final = clearhead.look(model, {base}, "final", positions=[{pair.at}], edits=edits)["final"]',
         "logits = model.head(final, model.embed.tokens.weight)[0, 0]",
         f"print((logits[{pair.answer}] - logits[{pair.other}]).item())",
     ]
-    imports = [f"from clearhead.lens import {'at, patch' if limits else 'patch'}"]
-    return Answer(data=data, python=code(pair.clean, imports, *lines), printed=(metric[2],))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -12,6 +13,8 @@ from clearhead.errors import ClearheadError, UsageError
 from clearhead.lens import edit, rollout
 from clearhead.studio.explore.given import origin_of
 from clearhead.studio.explore.parts import RunId
+from clearhead.studio.explore.promptly import promptly
+from clearhead.studio.kept import KeptResults
 from clearhead.studio.operations import Answer, operation
 
 if TYPE_CHECKING:
@@ -19,9 +22,12 @@ if TYPE_CHECKING:
     from clearhead.studio.context import Studio
     from clearhead.studio.explore.runs import Run
 
+_followed: KeptResults[torch.Tensor] = KeptResults(8)
+"""(T, T): a rollout gives all its rows at once."""
+
 
 @operation("explore.picture")
-def picture(studio: Studio, *, run: RunId) -> Answer:
+def picture(studio: Studio, *, run: RunId) -> Iterator[Answer]:
     """The picture as the model is given it, and the labels it finds for it."""
     one, model = _seen(studio, run)
     from clearhead.inputs.images import ImageProcessor
@@ -40,7 +46,7 @@ def picture(studio: Studio, *, run: RunId) -> Answer:
             + f"for share in logits[0].float().softmax(-1).topk({len(labels)}).values:\n    print(float(share))\n"
         )
         printed = tuple(label["share"] for label in labels)
-    return Answer(
+    yield Answer(
         data={
             "height": pixels.shape[0],
             "width": pixels.shape[1],
@@ -55,22 +61,38 @@ def picture(studio: Studio, *, run: RunId) -> Answer:
 
 @operation("explore.rollout")
 def rolled_out(
-    studio: Studio, *, run: RunId, query: Annotated[int, Field(ge=0, le=100_000)] = 0, part: str = ""
-) -> Answer:
+    studio: Studio,
+    *,
+    run: RunId,
+    query: Annotated[int, Field(ge=0, le=100_000)] = 0,
+    part: Annotated[str, Field(max_length=20)] = "",
+) -> Answer | Iterator[Answer]:
     """How much of each input is in one place after all layers, followed through the mean of the heads."""
-    one, model = _seen(studio, run)
+    one = studio.runs.get(run)
     if one.ablate:
         raise UsageError("rollout is of the model as it is: take back what was switched off")
-    with studio.models.lock(one.model):
-        found = rollout(model, one.inputs(model), part=part)
-    if query >= len(found.values):
-        raise UsageError(f"there is no place {query}; there are 0 to {len(found.values) - 1}")
-    row = found.values[query]
+    key = _followed.key(studio.models, one.model, run, part)
+    is_there = studio.runs.has(run) and _followed.get(key) is not None
+    return promptly(is_there, lambda: _rolled_out(studio, run, query, part))
+
+
+def _rolled_out(studio: Studio, run: str, query: int, part: str) -> Answer:
+    one, model = _seen(studio, run)
+    found_TT = _followed.of(
+        studio.models,
+        one.model,
+        run,
+        part,
+        make=lambda model: rollout(model, one.inputs(model), part=part).values.float(),
+    )
+    if query >= len(found_TT):
+        raise UsageError(f"there is no place {query}; there are 0 to {len(found_TT) - 1}")
+    row = found_TT[query]
     largest = int(row.argmax())
     where = "" if not part else f", part={part!r}"
     return Answer(
         data={"largest_at": largest, "largest": float(row[largest])},
-        arrays={"row": row.float()},
+        arrays={"row": row},
         python=one.opening(model)
         + "from clearhead.lens import rollout\n\n"
         + f"row = rollout(model, inputs{where}).values[{query}]\nprint(float(row[{largest}]))\n",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import torch
@@ -15,12 +16,14 @@ from clearhead.studio.explore.passes import (
     check_size,
     code,
     finished,
+    is_finished,
     most_tokens,
     named,
     opened,
     refuse_changed,
     token_named,
 )
+from clearhead.studio.explore.promptly import promptly
 from clearhead.studio.operations import Answer, operation
 
 if TYPE_CHECKING:
@@ -46,49 +49,60 @@ def predict(
     temperature: Annotated[float, Field(ge=0.05, le=10)] = 1.0,
     top_k: Annotated[int, Field(ge=0, le=10_000_000)] = 0,
     top_p: Annotated[float, Field(ge=0, le=1)] = 1.0,
-) -> Answer:
+) -> Answer | Iterator[Answer]:
     """The likeliest tokens at a place: logit, probability, and what temperature, top-k and top-p make of it.
 
     A decoder foretells the token after `position`; a model that sees both ways says what stands at `position`, which is
-    best asked with that place among the `hidden`.
+    best asked with that place among the `hidden`. What sampling makes of it is told, and printed, where it acts.
     """
-    asked = opened(studio, run, hidden, what="a table of next tokens")
-    at = asked.place(position)
+    how = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
+
+    def answer() -> Answer:
+        asked = opened(studio, run, hidden, what="a table of next tokens")
+        return _predicted(asked, asked.place(position), n, how)
+
+    return promptly(is_finished(studio, run, hidden), answer)
+
+
+def _predicted(asked: Opened, at: int, n: int, how: dict[str, Any]) -> Answer:
     logits_V = finished(asked).logits(at)
     p_V = logits_V.softmax(-1)
-    after_V = adjust(logits_V[None], temperature=temperature, top_k=top_k, top_p=top_p)[0].softmax(-1)
+    after_V = adjust(logits_V[None], **how)[0].softmax(-1)
+    acts = how != {"temperature": 1.0, "top_k": 0, "top_p": 1.0}
     best = logits_V.topk(min(n, len(logits_V))).indices
     actual = asked.actual(at)
     rows = [_row(asked, token, logits_V, p_V, after_V) for token in best.tolist()]
     entropy = float(torch.special.entr(p_V).sum())
-    after_entropy = float(torch.special.entr(after_V).sum())
     data = {
+        "model": asked.run.model,
         "position": at,
+        "here": asked.run.tokens[at].text,
         "foretells": asked.foretells,
         "rows": rows,
         "entropy": entropy,
         "as_many": float(torch.tensor(entropy).exp()),
-        "entropy_after": after_entropy,
+        "acts": acts,
         "kept": int((after_V > 0).sum()),
         "vocabulary": len(logits_V),
         "actual": None if actual is None else _actual(asked, actual, logits_V, p_V, after_V),
     }
     lines = _logits_code(asked, at)
+    lines += ["p = logits.softmax(-1)"]
+    if acts:
+        options = ", ".join(f"{name}={value!r}" for name, value in how.items())
+        lines += [f"after = adjust(logits[None], {options})[0].softmax(-1)"]
     lines += [
-        "p = logits.softmax(-1)",
-        f"after = adjust(logits[None], temperature={temperature!r}, top_k={top_k}, top_p={top_p!r})[0].softmax(-1)",
         f"for token in logits.topk({len(rows)}).indices:",
-        "    print(logits[token].item(), p[token].item(), after[token].item())",
+        f"    print(logits[token].item(), p[token].item(){', after[token].item()' if acts else ''})",
         "print(torch.special.entr(p).sum().item())",
     ]
-    printed = [number for row in rows for number in (row["logit"], row["p"], row["after"])] + [entropy]
+    names = ("logit", "p", "after") if acts else ("logit", "p")
+    printed = [row[name] for row in rows for name in names] + [entropy]
     if actual is not None:
         lines.append(f"print(-log_probs(logits[None], torch.tensor([{actual}])).item())")
         printed.append(data["actual"]["loss"])  # type: ignore[index]
-    imports = [
-        "import torch",
-        f"from clearhead.ops.sampling import adjust{', log_probs' if actual is not None else ''}",
-    ]
+    needed = [*(["adjust"] if acts else []), *(["log_probs"] if actual is not None else [])]
+    imports = ["import torch", *([f"from clearhead.ops.sampling import {', '.join(needed)}"] if needed else [])]
     return Answer(
         data=data,
         python=code(asked, imports, *lines),
@@ -126,12 +140,13 @@ def _logits_code(asked: Opened, at: int) -> list[str]:
 
 
 @operation("explore.losses")
-def losses(studio: Studio, *, run: RunId) -> Answer:
+def losses(studio: Studio, *, run: RunId) -> Iterator[Answer | None]:
     """Along the text: how sure the model is after each token, and what the token that follows cost it."""
     asked = opened(studio, run, what="a loss")
     most = most_tokens(asked.model, 2**28)
     check_size(asked, most, "a loss along the text")
     done = finished(asked)
+    yield None
     entropy, rank, best = [], [], []
     following = torch.tensor(asked.ids[1:] if asked.foretells else asked.ids, dtype=torch.long)
     for places, logits_TV in done.chunks():
@@ -140,7 +155,8 @@ def losses(studio: Studio, *, run: RunId) -> Answer:
         here = following[places.start : places.stop]
         found_T1 = logits_TV[: len(here)].gather(1, here[:, None])
         rank.append(1 + (logits_TV[: len(here)] > found_T1).sum(-1))
-    loss_T = done.losses() if asked.foretells else torch.zeros(0)
+        yield None
+    loss_T = (yield from done.losing()) if asked.foretells else torch.zeros(0)
     mean = float(loss_T.mean()) if len(loss_T) else 0.0
     python, printed = "", tuple[float, ...]()
     if len(loss_T):
@@ -153,10 +169,12 @@ def losses(studio: Studio, *, run: RunId) -> Answer:
         ]
         imports = ["import torch", "from clearhead.ops.sampling import log_probs"]
         python, printed = code(asked, imports, *lines), (mean,)
-    return Answer(
+    yield Answer(
         data={
+            "model": asked.run.model,
             "foretells": asked.foretells,
             "tokens": [token.text for token in asked.run.tokens],
+            "dearest": int(loss_T.argmax()) if len(loss_T) else None,
             "mean": mean,
             "as_many": float(torch.tensor(mean).exp()),
             "best": named(asked.model, torch.cat(best).tolist()),
@@ -178,7 +196,7 @@ def attributed(
     against: TokenOf = None,
     by: Literal["layer", "head", "neuron", "position"] = "layer",
     table: bool = False,
-) -> Answer:
+) -> Iterator[Answer | None]:
     """The parts of a logit, or of the difference of two: they sum to it exactly.
 
     table: the code prints every cell of the table, and not the largest parts.
@@ -190,11 +208,20 @@ def attributed(
     first, second = token_named(asked, token), token_named(asked, against)
     if first is None:
         first = int(finished(asked).logits(at).argmax())
+        yield None
     with studio.models.lock(asked.run.model):
         found = attribution(asked.model, asked.inputs, first, against=second, position=at, by=by)
+    yield _attributed(asked, found, (first, second), at, by, table)
+
+
+def _attributed(
+    asked: Opened, found: Attribution, tokens: tuple[int, int | None], at: int, by: str, table: bool
+) -> Answer:
+    first, second = tokens
     parts = _parts(found, by)
     logit, total = float(found.logit[0]), float(found.total[0])
     data = {
+        "model": asked.run.model,
         "position": at,
         "token": {"id": first, "text": named(asked.model, [first])[0]},
         "against": None if second is None else {"id": second, "text": named(asked.model, [second])[0]},

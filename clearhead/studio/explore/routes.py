@@ -5,23 +5,60 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import secrets
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from threading import Event
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, Field
 
+from clearhead.errors import ClearheadError
 from clearhead.studio.explore.ablations import Ablation
 from clearhead.studio.explore.coding import Code
 from clearhead.studio.explore.given import MAX_CHARACTERS, MAX_TOKENS, Given, Read, Token
+from clearhead.studio.explore.parts import RunId
 from clearhead.studio.explore.runs import Run, Runs
 from clearhead.studio.explore.tensors import Wanted, piece
+from clearhead.studio.frames import dumps
 
 if TYPE_CHECKING:
     from clearhead.studio.live import Workers
 
-router = APIRouter(prefix="/api/v1")
+
+class Telling(APIRoute):
+    """Answers a question that is refused with {"error": why} and status 200: a person's text that is too long, or a
+    link to a run that is gone, is nothing that a browser has to report as a failure of the page.
+    """
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+
+        async def told(request: Request) -> Response:
+            try:
+                return await handle(request)
+            except ClearheadError as problem:
+                why = str(problem)
+            except RequestValidationError as problem:
+                why = "; ".join(map(_wrong, problem.errors()))
+            return Response(dumps({"error": why[:1000]}), media_type="application/json")
+
+        return told
+
+
+def _wrong(problem: Any) -> str:
+    """What is wrong with one part of a request."""
+    where = ".".join(map(str, problem["loc"][1:])) or "the request"
+    if problem["type"] == "string_unicode":
+        return f"the {where} holds half a character (a lone surrogate), which no tokenizer reads; take it out"
+    if problem["type"] == "string_too_long":
+        return f"the {where} is longer than {problem['ctx']['max_length']:,} characters; shorten it"
+    return f"{where}: {problem['msg']}"
+
+
+router = APIRouter(prefix="/api/v1", route_class=Telling)
 
 SESSION = secrets.token_hex(8)
 """In every ETag: a run's hash does not tell that the weights in a folder have been trained on since."""
@@ -30,7 +67,6 @@ POLL = 0.1
 
 Text = Annotated[str, Field(max_length=MAX_CHARACTERS)]
 Name = Annotated[str, Field(min_length=1, max_length=100)]
-RunId = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Place = Annotated[int, Field(ge=0, le=1_000_000)]
 Choice = Annotated[str, Query(max_length=2000)]
 
@@ -113,12 +149,13 @@ async def get_tensor(
     heads: Choice = "",
     rows: Choice = "",
     cols: Choice = "",
+    most: bool = False,
     pool: Annotated[int, Query(ge=1, le=4096)] = 1,
     code: Annotated[Code, Query(alias="as")] = "f32",
 ) -> Response:
     """Part of what stands at an address of a run, in binary."""
     runs: Runs = request.app.state.studio.runs
-    wanted = Wanted(layers=layers, heads=heads, rows=rows, cols=cols, pool=pool, code=code)
+    wanted = Wanted(layers=layers, heads=heads, rows=rows, cols=cols, most=most, pool=pool, code=code)
     tag = f'"{hashlib.sha256(repr((SESSION, run, name, wanted)).encode()).hexdigest()[:32]}"'
     # What a run computed never changes, so a tag that is known needs no look at it.
     headers = {"ETag": tag, "Cache-Control": "private, no-cache"}
@@ -164,8 +201,8 @@ def told(run: Run) -> dict[str, Any]:
         "tokens": [_token(token) for token in run.tokens],
         "sources": [_token(token) for token in run.sources],
         "reads": [_read(one) for one in run.reads],
-        "ms": run.ms,
-        "peak_bytes": run.peak_bytes,
+        "ms": run.spent.ms,
+        "peak_bytes": run.spent.peak_bytes,
         "bytes": run.n_bytes,
         "ablate": [
             {

@@ -24,6 +24,7 @@ from clearhead.studio.explore.ablations import Ablation, code_of, edits_of
 from clearhead.studio.explore.coding import encode
 from clearhead.studio.explore.given import Given, Read, Reading, Token, read
 from clearhead.studio.explore.recording import record
+from clearhead.studio.explore.samples import PICTURES, SOUNDS
 from clearhead.studio.explore.sizes import FIRST_RATE, n_cells, operations
 from clearhead.studio.explore.uploads import Uploads
 from clearhead.taps import catalogue, resolve
@@ -47,24 +48,48 @@ SLOWEST = FIRST_RATE / 4
 PATTERN = ".pattern"
 
 
+@dataclass(frozen=True)
+class Kept:
+    """What is kept of a run, by address."""
+
+    values: OrderedDict[str, Tensor] = field(default_factory=OrderedDict)
+    """float32 (whole numbers stay whole), with the batch axis; the one used last stands last."""
+    codes: dict[str, Tensor] = field(default_factory=dict)
+    """Patterns as bytes (see `coding`), with the batch axis."""
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What the first pass of a run took."""
+
+    ms: float = 0.0
+    peak_bytes: int = 0
+    """By how much the process grew meanwhile."""
+
+
 @dataclass
 class Run:
     """One model, what it read, and what was kept of it."""
 
     id: str
     model: str
+    """Its id in the Studio."""
+    source: str
+    """What `clearhead.load` takes for it."""
     reading: Reading
     ablate: tuple[Ablation, ...]
     stamp: int = 0
     """Of the model's weights: see `Models.stamp`."""
-    values: OrderedDict[str, Tensor] = field(default_factory=OrderedDict)
-    """float32 (whole numbers stay whole), with the batch axis, by address; the one used last stands last."""
-    codes: dict[str, Tensor] = field(default_factory=dict)
-    """Patterns as bytes (see `coding`), with the batch axis."""
-    ms: float = 0.0
-    """How long the first pass took."""
-    peak_bytes: int = 0
-    """By how much the process grew while it ran."""
+    kept: Kept = field(default_factory=Kept)
+    spent: Spent = Spent()
+
+    @property
+    def values(self) -> OrderedDict[str, Tensor]:
+        return self.kept.values
+
+    @property
+    def codes(self) -> dict[str, Tensor]:
+        return self.kept.codes
 
     @property
     def given(self) -> Given:
@@ -103,10 +128,11 @@ class Run:
 
     def opening(self, model: Transformer) -> str:
         """Python that begins an account of this run: `model`, `inputs`, and `edits` where something was taken out."""
+        inputs, imports = self._inputs_as_python()
         lines = ["import clearhead"]
         if self.ablate:
             lines.append("from clearhead.lens import at, forbid, mean, zero")
-        lines += ["", f"model = clearhead.load({self.model!r})", f"inputs = {self._inputs_as_python()}"]
+        lines += [*imports, "", f"model = clearhead.load({self.source!r})", f"inputs = {inputs}"]
         if self.ablate:
             lines.append(f"edits = {code_of(model, self.ablate)}")
         return "\n".join(lines) + "\n"
@@ -116,34 +142,35 @@ class Run:
         wanted = ", ".join(f'"{address}"' for address in addresses)
         return f"clearhead.look(model, inputs, {wanted}{', edits=edits' if self.ablate else ''})"
 
-    def _inputs_as_python(self) -> str:
+    def _inputs_as_python(self) -> tuple[str, list[str]]:
+        """What the model is given, and the import lines that it takes."""
         given, names = self.reading.given, self.reading.inputs
         if set(names) == {"tokens"} and given.ids is None and not self.reading.has_marks:
-            return ascii_only(given.text or "")
-        parts = []
+            return ascii_only(given.text or ""), []
+        parts, imports = [], []
         if "tokens" in names:
             parts.append(f'"tokens": {self.reading.inputs["tokens"][0].tolist()}')
         if "source" in names:
             parts.append(f'"source": {ascii_only(given.source or "")}')
         if "pixels" in names:
-            parts.append(f'"pixels": {_sample("picture", given.picture)}')
+            drawn = given.picture in PICTURES
+            parts.append(f'"pixels": {f"sample_picture({given.picture!r})" if drawn else _YOUR_PICTURE}')
+            imports += ["sample_picture"] if drawn else []
         if "frames" in names:
-            parts.append(f'"frames": {_sample("sound", given.sound)}')
-        return "{" + ", ".join(parts) + "}"
+            made = given.sound in SOUNDS
+            parts.append(f'"frames": {f"sample_sound({given.sound!r}, 16000)" if made else _YOUR_SOUND}')
+            imports += ["sample_sound"] if made else []
+        lines = [f"from clearhead.studio.explore.samples import {', '.join(imports)}"] if imports else []
+        return "{" + ", ".join(parts) + "}", lines
+
+
+_YOUR_PICTURE, _YOUR_SOUND = '"picture.png"', '"sound.wav"'
+"""In place of what a browser sent: its path is not known here."""
 
 
 def ascii_only(text: str) -> str:
     """Text as a Python literal in which nothing changes direction, and nothing is invisible."""
     return repr(text) if text.isprintable() and text.isascii() else ascii(text)
-
-
-def _sample(kind: str, name: str | None) -> str:
-    from clearhead.studio.explore.samples import PICTURES, SOUNDS
-
-    if name in (*PICTURES, *SOUNDS):
-        rate = "" if kind == "picture" else ", 16000"
-        return f'__import__("clearhead.studio.explore.samples", fromlist=["*"]).sample_{kind}({name!r}{rate})'
-    return '"picture.png"' if kind == "picture" else '"sound.wav"'
 
 
 class Runs:
@@ -175,6 +202,12 @@ class Runs:
             self._runs.move_to_end(run)
             return found
 
+    def has(self, run: str, *addresses: str) -> bool:
+        """Whether a question about these can be answered without a pass, and without loading a model."""
+        with self._lock:
+            found = self._runs.get(run)
+        return found is not None and self.models.holds(found.model) and all(a in found.values for a in addresses)
+
     def make(
         self,
         model_id: str,
@@ -201,7 +234,7 @@ class Runs:
                 run = self._runs.get(run_id)
             if run is None:
                 # Kept only once its pass has gone through: what fails leaves nothing behind.
-                run = Run(run_id, model_id, reading, tuple(ablate), stamp)
+                run = Run(run_id, model_id, self.models.source(model_id), reading, tuple(ablate), stamp)
                 edits_of(model, ablate)
             self._record(model, run, resolve(model, [*capture, *_finals(model)]), cancelled)
             with self._lock:
@@ -324,8 +357,8 @@ class Runs:
             for address in missing:
                 value = values[address]
                 (run.codes if value.dtype == torch.uint8 else run.values)[address] = value
-            if not run.ms:
-                run.ms, run.peak_bytes = 1000 * took, grown
+            if not run.spent.ms:
+                run.spent = Spent(1000 * took, grown)
 
     def _trim(self, used: Run) -> None:
         """Let go of runs, and then of the oldest values of this one, until all fits."""

@@ -1,16 +1,15 @@
-"""Pictures and sounds to begin with, made by rule: nothing is fetched, and nobody's picture is in the package."""
+"""Pictures and sounds to begin with: made by rule, or files of the package. Nobody's picture is among them."""
 
 from __future__ import annotations
 
-import io
-import shutil
-import subprocess
-import wave
 from functools import cache
+from importlib.resources import files
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
+
+from clearhead.inputs.audio import read_sound
 
 SIDE = 280
 Points = tuple[tuple[float, float], ...]
@@ -53,9 +52,10 @@ OUTLINES: dict[str, tuple[tuple[int, Points], ...]] = {
 }
 PICTURES = (*OUTLINES, "landscape")
 """The last is in colour, for models that were taught with photographs."""
-SPOKEN = "seven hundred and twenty one"
-SOUNDS = ("rising tone", *((SPOKEN,) if shutil.which("espeak-ng") else ()))
-"""A tone is no word to a model of speech; where espeak-ng is on this machine, it says a number too."""
+SPOKEN = {"365, spoken": "365.wav", "2017, spoken": "2017.wav"}
+"""Files of the package."""
+SOUNDS = ("rising tone", *SPOKEN)
+"""A tone is no word to a model of speech."""
 
 
 @cache
@@ -88,23 +88,15 @@ def _landscape() -> Image.Image:
 @cache
 def sample_sound(name: str, rate: int) -> NDArray[np.float32]:
     """Samples from -1 to 1, `rate` a second."""
-    if name == SPOKEN:
-        return _spoken(rate)
+    if name in SPOKEN:
+        return _spoken(SPOKEN[name], rate)
     time = np.arange(rate * 3 // 2) / rate
     phase = 2 * np.pi * (220 * time + 220 * time**2)
     swell = np.minimum(1, np.minimum(time, time[-1] - time) / 0.05)
     return np.asarray(0.4 * swell * np.sin(phase), np.float32)
 
 
-def _spoken(rate: int) -> NDArray[np.float32]:
-    program = shutil.which("espeak-ng")
-    assert program is not None
-    said = subprocess.run(
-        [program, "-v", "en-us", "-s", "200", "--stdout", SPOKEN], capture_output=True, timeout=20, check=True
-    ).stdout
-    with wave.open(io.BytesIO(said), "rb") as file:
-        own = file.getframerate()
-        # Written to a pipe, its header does not know the length.
-        samples = np.frombuffer(said[44:], "<i2").astype(np.float32) / 32768
+def _spoken(file: str, rate: int) -> NDArray[np.float32]:
+    samples, own = read_sound(str(files("clearhead").joinpath("assets", "sounds", file)))
     places = np.arange(int(len(samples) * rate / own)) * (own / rate)
-    return np.asarray(np.interp(places, np.arange(len(samples)), samples), np.float32)
+    return np.asarray(np.interp(places, np.arange(len(samples)), samples[:, 0]), np.float32)

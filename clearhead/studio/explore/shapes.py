@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
+from pydantic import Field
 from torch import Tensor, nn
 
 from clearhead.errors import UsageError
@@ -19,6 +22,7 @@ from clearhead.nn.mamba2 import Mamba2
 from clearhead.nn.recurrent import Recurrent
 from clearhead.studio.explore.given import LAYER, stacks_of
 from clearhead.studio.explore.parts import Address, ModelId, Number, RunId
+from clearhead.studio.explore.promptly import promptly
 from clearhead.studio.operations import Answer, operation
 from clearhead.taps import catalogue
 
@@ -27,13 +31,18 @@ if TYPE_CHECKING:
     from clearhead.studio.context import Studio
 
 MAX_SIDE = 1024
-"""Rows and columns of a map that is sent whole; what is larger is cut there, and says so."""
+"""Rows and columns of a map that is sent whole; of what is larger, so many from a chosen one on."""
+Place = Annotated[int, Field(ge=0, le=10_000_000)]
 NORMS = {"mixer": "mixer_norm", "cross": "cross_norm", "ffn": "ffn_norm"}
 
 
 @operation("explore.shapes")
-def shapes(studio: Studio, *, model: ModelId = "clear-gpt") -> Answer:
+def shapes(studio: Studio, *, model: ModelId = "clear-gpt") -> Answer | Iterator[Answer]:
     """The model's parts in the order of the pass, with their parameters and taps."""
+    return promptly(studio.models.holds(model), lambda: _shapes_of(studio, model))
+
+
+def _shapes_of(studio: Studio, model: str) -> Answer:
     found: Transformer = studio.models.get(model)
     known = catalogue(found)
     described = describe(found)
@@ -48,25 +57,51 @@ def shapes(studio: Studio, *, model: ModelId = "clear-gpt") -> Answer:
             "parameters": total,
             "bytes": described.n_bytes,
         },
-        python=f"import clearhead\n\nmodel = clearhead.load({model!r})\n"
+        python=f"import clearhead\n\nmodel = clearhead.load({studio.models.source(model)!r})\n"
         "print(sum(parameter.numel() for parameter in model.parameters()))\n",
         printed=(float(total),),
     )
 
 
 @operation("explore.tap")
-def tap(studio: Studio, *, run: RunId, address: Address, head: Number = 0, last: Number = 0) -> Answer:
+def tap(
+    studio: Studio,
+    *,
+    run: RunId,
+    address: Address,
+    head: Number = 0,
+    last: Number = 0,
+    row: Place = 0,
+    col: Place = 0,
+) -> Answer | Iterator[Answer]:
     """What stands at a tap, as a map of one row a token: of one head where there are several, and of one number of the
-    state or gate (`last`) where there is an axis more.
+    state or gate (`last`) where there is an axis more. Of a large one, the cells from `row` and `col` on.
     """
+    part = Part(head, last, row, col)
+    return promptly(studio.runs.has(run, address), lambda: _tap_at(studio, run, address, part))
+
+
+@dataclass(frozen=True)
+class Part:
+    """What of a tap's value is drawn: see `tap`."""
+
+    head: int
+    last: int
+    row: int
+    col: int
+
+
+def _tap_at(studio: Studio, run: str, address: str, part: Part) -> Answer:
     one = studio.runs.get(run)
     letters = studio.runs.letters(one, address)
     value = studio.runs.exact(run, address)[0]
-    index, fixed = _flat(letters, value, head, last)
+    index, fixed = _flat(letters, value, part.head, part.last)
     map_TX = value[index] if index else value
     whole = value.double()
     finite = whole[whole.isfinite()]
-    shown = map_TX[:MAX_SIDE, :MAX_SIDE]
+    # The last cells are shown with those before them: never less than there is room for.
+    row, col = (max(0, min(at, n - MAX_SIDE)) for at, n in zip((part.row, part.col), map_TX.shape, strict=True))
+    shown = map_TX[row : row + MAX_SIDE, col : col + MAX_SIDE]
     largest = int(map_TX.abs().nan_to_num(posinf=0, neginf=0).argmax())
     place = [largest // map_TX.shape[1], largest % map_TX.shape[1]]
     statistics = {
@@ -93,6 +128,8 @@ def tap(studio: Studio, *, run: RunId, address: Address, head: Number = 0, last:
             "largest_at": place,
             "largest": largest_value,
             "cut": list(map_TX.shape) != list(shown.shape),
+            "from": [row, col],
+            "side": MAX_SIDE,
         },
         arrays={"map": shown.float().contiguous()},
         python=one.opening(studio.models.get(one.model))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from clearhead.errors import UsageError
@@ -24,8 +26,14 @@ CUT = 2048
 
 @operation("explore.states")
 def states(
-    studio: Studio, *, run: RunId, layer: Number = 0, what: str = "", which: Number = 0, query: Number = 0
-) -> Answer:
+    studio: Studio,
+    *,
+    run: RunId,
+    layer: Number = 0,
+    what: Annotated[str, Field(max_length=20)] = "",
+    which: Number = 0,
+    query: Number = 0,
+) -> Iterator[Answer]:
     """The length of every layer's state after each token, and one layer's values, a row a token.
 
     layer: of those that carry a state, counted from 0. what: "state" (the length over the numbers of each channel),
@@ -57,7 +65,7 @@ def states(
     row_X = map_TX[query]
     largest = int(row_X.abs().argmax())
     letters = known[address].split()
-    return Answer(
+    yield Answer(
         data={
             "layers": [path.removesuffix(".mixer") for path in paths],
             "names": names,

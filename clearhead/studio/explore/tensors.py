@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from threading import Event
 from typing import TYPE_CHECKING
@@ -31,6 +31,8 @@ class Wanted:
     heads: str = ""
     rows: str = ""
     cols: str = ""
+    most: bool = False
+    """Of the heads, the largest at each cell, as one."""
     pool: int = 1
     """The largest cell of each square of so many cells, in the last two axes."""
     code: Code = "f32"
@@ -64,21 +66,31 @@ def piece(runs: Runs, run: Run, name: str, wanted: Wanted, cancelled: Event | No
         raise UsageError(f"{name} is one place; layers are chosen where its name has a star")
     if len(addresses) > 1:
         runs.record(run.id, addresses, cancelled)
-    parts = [part_of(runs, run, address, wanted, cancelled) for address in addresses]
-    shapes = {tuple(part.shape) for part in parts}
-    if len(shapes) > 1:
-        raise UsageError(f"what {name} names has several shapes, {sorted(shapes)}; ask for one at a time")
+    parts: list[Tensor] = []
+    for address in addresses:
+        value, places = selected(runs, run, address, wanted, cancelled)
+        shape = shape_of(value, places, wanted)
+        if parts and tuple(parts[0].shape) != shape:
+            raise UsageError(
+                f"what {name} names has several shapes, {parts[0].shape} and {shape}; ask for one at a time"
+            )
+        # Before anything is copied.
+        _check_size(math.prod(shape) * len(addresses), wanted)
+        parts.append(part_of(value, places, wanted))
     values = torch.stack(parts) if "*" in name else parts[0]
-    if values.numel() * 4 > MAX_ANSWER * (4 if wanted.code == "u8sqrt" else 1):
-        raise UsageError(
-            f"that is {values.numel():,} numbers, more than one answer holds; ask for fewer rows, or pool them"
-        )
     data, kind = as_bytes(values, wanted.code)
     return Piece(data, tuple(values.shape), kind, wanted.code, tuple(addresses))
 
 
-def part_of(runs: Runs, run: Run, address: str, wanted: Wanted, cancelled: Event | None) -> Tensor:
-    """The part of one address, without the batch axis: bytes where shares are wanted, else float32."""
+def _check_size(n: int, wanted: Wanted) -> None:
+    if n * 4 > MAX_ANSWER * (4 if wanted.code == "u8sqrt" else 1):
+        raise UsageError(f"that is {n:,} numbers, more than one answer holds; ask for fewer rows, or pool them")
+
+
+def selected(
+    runs: Runs, run: Run, address: str, wanted: Wanted, cancelled: Event | None
+) -> tuple[Tensor, dict[int, list[int]]]:
+    """What stands at one address, without the batch axis, and which places of its axes are wanted, by axis."""
     letters = runs.letters(run, address)
     is_pattern = address.endswith(".pattern")
     if wanted.code == "u8sqrt" and not is_pattern:
@@ -86,23 +98,51 @@ def part_of(runs: Runs, run: Run, address: str, wanted: Wanted, cancelled: Event
     coded = is_pattern and wanted.code == "u8sqrt"
     value = (runs.shares if coded else runs.exact)(run.id, address, cancelled)[0]
     heads = next((i for i, letter in enumerate(letters) if letter in ("H", "G")), None)
-    if wanted.heads:
-        if heads is None:
-            raise UsageError(f"{address} has no heads")
-        value = value.index_select(heads, torch.tensor(chosen(wanted.heads, value.shape[heads], "heads")))
+    if heads is None and (wanted.heads or wanted.most):
+        raise UsageError(f"{address} has no heads")
+    places: dict[int, list[int]] = {}
+    if heads is not None and (wanted.heads or wanted.most):
+        places[heads] = chosen(wanted.heads, value.shape[heads], "heads")
     # Rows and columns are the last two axes, whatever they count.
-    for axis, text, what in ((-2, wanted.rows, "rows"), (-1, wanted.cols, "columns")):
+    for axis, text, what in ((value.ndim - 2, wanted.rows, "rows"), (value.ndim - 1, wanted.cols, "columns")):
         if text:
-            if value.ndim < -axis:
+            if axis < 0 or axis in places:
                 raise UsageError(f"{address} has no {what} to choose")
-            value = value.index_select(axis, torch.tensor(chosen(text, value.shape[axis], what)))
+            places[axis] = chosen(text, value.shape[axis], what)
+    if wanted.pool > 1 and value.ndim < 2:
+        raise UsageError(f"{address} is no map that could be pooled")
+    return value, places
+
+
+def shape_of(value: Tensor, places: dict[int, list[int]], wanted: Wanted) -> tuple[int, ...]:
+    """The shape that `part_of` gives."""
+    shape = [len(places.get(axis, range(n))) for axis, n in enumerate(value.shape)]
+    if wanted.most:
+        shape[_heads(places)] = 1
     if wanted.pool > 1:
-        if value.ndim < 2:
-            raise UsageError(f"{address} is no map that could be pooled")
+        shape[-2:] = [-(-n // wanted.pool) for n in shape[-2:]]
+    return tuple(shape)
+
+
+def part_of(value: Tensor, places: dict[int, list[int]], wanted: Wanted) -> Tensor:
+    """The wanted places of a value: bytes where shares are wanted as bytes, else float32."""
+    for axis, numbers in places.items():
+        first, n = numbers[0], len(numbers)
+        # A run of places is a view, and copies nothing.
+        is_run = numbers == list(range(first, first + n))
+        value = value.narrow(axis, first, n) if is_run else value.index_select(axis, torch.tensor(numbers))
+    if wanted.most:
+        value = value.amax(dim=_heads(places), keepdim=True)
+    if wanted.pool > 1:
         value = pooled(value, wanted.pool)
-    if coded:
+    if wanted.code == "u8sqrt":
         return value if value.dtype == torch.uint8 else encode(value)
     return decode(value) if value.dtype == torch.uint8 else value.float()
+
+
+def _heads(places: dict[int, list[int]]) -> int:
+    """The axis of the heads, which is the first of those that are chosen from."""
+    return next(iter(places))
 
 
 def chosen(text: str, n: int, what: str) -> list[int]:
@@ -128,11 +168,8 @@ def chosen(text: str, n: int, what: str) -> list[int]:
         if not 0 <= first <= last < n:
             raise UsageError(f"{what} are 0 to {n - 1}, and {word.strip()!r} was asked for")
         found += range(first, last + 1)
-    if len(found) > 4 * n:
-        raise UsageError(f"the choice of {what} names the same ones over and over")
+        if len(found) > n:
+            break
+    if len(set(found)) < len(found):
+        raise UsageError(f"the choice of {what} names the same ones over again")
     return found
-
-
-def names(addresses: Sequence[str]) -> str:
-    """Addresses for a header."""
-    return ",".join(addresses)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any
 
 import torch
@@ -38,20 +39,26 @@ def part(
     found = passed(studio, model, text)
     slot, layer = slot_of(found, token), min(layer, len(found.plan.layers) - 1)
     with torch.no_grad():
-        if part == "embed":
-            return _opened_embed(found, slot)
-        if part in ("final", "head"):
-            return _opened_end(found, part, slot)
-        kind, _, place = part.partition(".")
-        addition = next((a for a in found.additions if (a.layer, a.kind) == (layer, kind)), None)
-        if addition is None or not any(box.id == part for box in found.plan.layers[layer]):
-            there = ", ".join(box.id for box in found.plan.layers[layer])
-            raise UsageError(f"layer {layer} of {model} has no part {part!r}; it has {there}")
-        if place == "":
-            return _opened_op(found, addition, slot)
-        if place == "add":
-            return _opened_addition(found, addition, slot)
-        return _opened_norm(found, addition, place, slot)
+        answer = _opened(found, model, layer, part, slot)
+    told = {"model": model, "layer": layer, "box": part, "tokens": found.pieces, "slot": slot}
+    return replace(answer, data={**answer.data, **told})
+
+
+def _opened(found: Pass, model: str, layer: int, part: str, slot: int) -> Answer:
+    if part == "embed":
+        return _opened_embed(found, slot)
+    if part in ("final", "head"):
+        return _opened_end(found, part, slot)
+    kind, _, place = part.partition(".")
+    addition = next((a for a in found.additions if (a.layer, a.kind) == (layer, kind)), None)
+    if addition is None or not any(box.id == part for box in found.plan.layers[layer]):
+        there = ", ".join(box.id for box in found.plan.layers[layer])
+        raise UsageError(f"layer {layer} of {model} has no part {part!r}; it has {there}")
+    if place == "":
+        return _opened_op(found, addition, slot)
+    if place == "add":
+        return _opened_addition(found, addition, slot)
+    return _opened_norm(found, addition, place, slot)
 
 
 def _vectors(*named: tuple[str, Tensor]) -> tuple[list[dict[str, Any]], dict[str, Tensor]]:
@@ -93,7 +100,7 @@ def _opened_addition(found: Pass, addition: Addition, slot: int) -> Answer:
     lengths = tuple(vector["length"] for vector in told)
     cosine = float(torch.nn.functional.cosine_similarity(before_TD[slot], out_TD[slot], dim=0))
     return Answer(
-        data={"part": "add", "vectors": told, "off": off, "sum_of_parts": parts, "cosine": cosine, "slot": slot},
+        data={"part": "add", "vectors": told, "off": off, "sum_of_parts": parts, "cosine": cosine},
         arrays=arrays,
         python=(_ADD_NORMED if normed else _ADD).format(
             model=found.source, ids=found.ids, slot=slot, names=_names(names)
@@ -170,7 +177,7 @@ def _opened_norm(found: Pass, addition: Addition, place: str, slot: int) -> Answ
         "out": _NORM_OUT.format(model=found.source, ids=found.ids, slot=slot, **_raw_code(addition), path=path),
     }[place]
     return Answer(
-        data={"part": "norm", "vectors": told, "slot": slot},
+        data={"part": "norm", "vectors": told},
         arrays=arrays,
         python=code,
         printed=tuple(vector["length"] for vector in told),
@@ -243,7 +250,7 @@ def _opened_op(found: Pass, addition: Addition, slot: int) -> Answer:
     raw_TD = None if addition.norms.out is None else _raw(found, addition)
     out_TD = found.seen[addition.out][0] if raw_TD is None else raw_TD
     told, arrays = _vectors(("what it reads", read_TD[slot]), ("the correction", out_TD[slot]))
-    data: dict[str, Any] = {"part": addition.kind, "vectors": told, "slot": slot}
+    data: dict[str, Any] = {"part": addition.kind, "vectors": told}
     inside = f"{addition.op.path}.{'pattern' if addition.has_heads else 'post'}"
     printed: tuple[float, ...] = (float(found.seen[addition.out][0, slot].norm()),)
     data["written"] = printed[0]
@@ -302,7 +309,7 @@ def _opened_embed(found: Pass, slot: int) -> Answer:
     x_D = found.seen["embed"][0, slot]
     told, arrays = _vectors(("the stream begins as", x_D))
     return Answer(
-        data={"part": "embed", "vectors": told, "slot": slot, "id": found.ids[slot], "piece": found.pieces[slot]},
+        data={"part": "embed", "vectors": told, "id": found.ids[slot], "piece": found.pieces[slot]},
         arrays=arrays,
         python=_EMBED.format(model=found.source, ids=found.ids, slot=slot),
         printed=(told[0]["length"],),
@@ -322,7 +329,7 @@ def _opened_end(found: Pass, part: str, slot: int) -> Answer:
     layers = len(found.plan.layers)
     last_D, final_D = found.seen[f"layers.{layers - 1}.resid_post"][0, slot], found.seen["final"][0, slot]
     told, arrays = _vectors(("the stream after the last block", last_D), ("what the head reads", final_D))
-    data: dict[str, Any] = {"part": part, "vectors": told, "slot": slot}
+    data: dict[str, Any] = {"part": part, "vectors": told}
     printed: tuple[float, ...] = tuple(vector["length"] for vector in told)
     logits = found.seen.output if isinstance(found.seen.output, Tensor) else getattr(found.seen.output, "tokens", None)
     code = _FINAL.format(model=found.source, ids=found.ids, slot=slot, last=layers - 1)

@@ -146,6 +146,15 @@ PAPERS = (
     ),
 )
 
+PYTHON = """\
+from clearhead.claims.catalogue import find, names
+from clearhead.studio.lesson.papers import PAPERS
+
+sources = [find(name).source.paper for name in names()]
+for paper in PAPERS:
+    print(paper.authors.split(",")[0], "and others:", sum(paper.named in source for source in sources), "claims")
+"""
+
 
 @operation("papers.list")
 def papers(studio: Studio) -> Answer:
@@ -161,7 +170,11 @@ def papers(studio: Studio) -> Answer:
         }
         for number, (paper, claims) in enumerate(zip(PAPERS, _measuring(), strict=True), 1)
     ]
-    return Answer(data={"papers": found, "measured": len(verdicts), "claims": len(names())})
+    return Answer(
+        data={"papers": found, "measured": len(verdicts), "claims": len(names())},
+        python=PYTHON,
+        printed=tuple(float(len(claims)) for claims in _measuring()),
+    )
 
 
 @cache

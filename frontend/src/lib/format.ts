@@ -84,8 +84,9 @@ export function power(x: number, digits = 3): string {
   const size = Math.abs(x);
   if (x === 0) return '0';
   if (size >= 1e-3 && size < 1e6) {
+    const rounded = Number(x.toPrecision(digits));
     if (size >= 1e4) return count(x);
-    return proper(String(Number(x.toPrecision(digits))));
+    return Number.isInteger(rounded) ? count(rounded) : proper(String(rounded));
   }
   const [mantissa, exponent] = x.toExponential(Math.max(0, digits - 1)).split('e');
   return `${proper(mantissa)}${NBSP}×${NBSP}10${raised(Number(exponent))}`;

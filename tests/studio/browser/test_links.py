@@ -27,6 +27,8 @@ def move_everything(page: Page) -> int:
         switch.press("Space")
         moved += 1
     for choice in page.locator("main select:visible:enabled").all():
+        # What can be chosen may hang on what was chosen before.
+        page.wait_for_function("() => !document.querySelector('main figure[aria-busy=true]')")
         options = choice.locator("option:not([disabled])").all()
         if len(options) > 1 and "model" not in (choice.get_attribute("aria-label") or "").lower():
             choice.select_option(index=len(options) - 1)

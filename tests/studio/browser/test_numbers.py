@@ -15,8 +15,10 @@ from tests.studio.snippets import printed_by
 SHOWN = """figure => [...figure.querySelectorAll('[data-printed]')].map(
   one => [Number(one.dataset.printed), Number(one.dataset.value),
     one.textContent.trim() || one.getAttribute('aria-label')])"""
-COMPUTING = ("/cost", "/compare", *LESSON[:-1], *VIEWS, *FAMILIES)
-"""The pages whose figures are computed; that of the papers has none."""
+ANSWERED = "/learn/check?v=1&a=0,0,0,0,0,0"
+"""The check has figures where its scenarios are answered."""
+COMPUTING = ("/cost", "/compare", *(ANSWERED if "check" in page else page for page in LESSON), *VIEWS, *FAMILIES)
+"""The pages whose figures are computed."""
 STARTS = re.compile("^(Sweep|Write|Measure the heads|Compute it|Ask Gemma)$")
 """What a reader presses where a figure takes long and waits to be asked."""
 

@@ -31,11 +31,11 @@ def run_of(model: str = "clear-gpt", *, off: tuple[Ablation, ...] = (), **given:
 def asked(name: str, **args: Any) -> Answer:
     """The only answer, or the last of several."""
     found = ask(studio(), name, args)
-    return found if isinstance(found, Answer) else list(found)[-1]
+    return found if isinstance(found, Answer) else [answer for answer in found if answer is not None][-1]
 
 
 def all_of(name: str, **args: Any) -> list[Answer]:
     """Every answer of a long operation."""
     found = ask(studio(), name, args)
     assert not isinstance(found, Answer)
-    return list(found)
+    return [answer for answer in found if answer is not None]

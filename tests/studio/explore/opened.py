@@ -41,9 +41,15 @@ def made(model: str = "clear-gpt", **given: Any) -> Run:
 
 def answer(name: str, **args: Any) -> Answer:
     """What an operation answers."""
-    found = ask(studio(), name, args)
-    assert isinstance(found, Answer)
-    return found
+    return ask_in(studio(), name, **args)
+
+
+def ask_in(own: Studio, name: str, **args: Any) -> Answer:
+    """What an operation of one Studio answers: at once, or last."""
+    found = ask(own, name, args)
+    answer = found if isinstance(found, Answer) else list(found)[-1]
+    assert answer is not None
+    return answer
 
 
 def looked(run: Run, *addresses: str) -> dict[str, Tensor]:

@@ -95,6 +95,27 @@ def test_two_stacks() -> None:
         assert_prints(found)
 
 
+LINKS: list[tuple[dict[str, Any], str]] = [
+    ({"layer": 1, "part": "cross", "heads": [0], "queries": [2], "keys": [1]}, "layers.1.cross.scores"),
+    ({"layer": 0, "stack": "encoder", "heads": [0], "queries": [2], "keys": [1]}, "encoder.layers.0.mixer.scores"),
+]
+
+
+@pytest.mark.parametrize(("off", "address"), LINKS, ids=["to the source", "within the source"])
+def test_a_link_of_another_attention_is_cut(off: dict[str, Any], address: str) -> None:
+    model = studio().models.get("clear-translate")
+    run = run_of("clear-translate", source="two hundred and forty one")
+    found = asked("explore.ablate", run=run, off=[off], position=2)
+    inputs = studio().runs.get(run).inputs(model)
+    edits = {address: at(forbid, heads=[0], positions=[2], keys=[1])}
+    before, after = (clearhead.edit(model, inputs, some)[0, 2] for some in ({}, edits))
+    assert not torch.equal(before, after)
+    for row in found.data["rows"]:
+        assert row["logit_after"] == pytest.approx(float(after[row["id"]]), abs=1e-5)
+    assert found.data["off"][0]["keys"] == (1,)
+    assert_prints(found)
+
+
 def test_labels_of_a_picture() -> None:
     model = studio().models.get("clear-vit")
     run = run_of("clear-vit", picture="bag")
@@ -132,8 +153,11 @@ def test_the_switches_are_the_parts_there_are() -> None:
     (stack,) = asked("explore.switches", model="clear-gpt").data["stacks"]
     assert [layer["heads"] for layer in stack["layers"]] == [4, 4, 4, 4]
     assert all(layer["ffn"] and layer["crossed"] == 0 for layer in stack["layers"])
+    assert stack["passes"] == 4 * (4 + 1)
     decoder, encoder = asked("explore.switches", model="clear-translate").data["stacks"]
+    assert (decoder["passes"], encoder["passes"]) == (2 * (4 + 4 + 1), 2 * (4 + 1))
     assert (decoder["stack"], encoder["stack"]) == ("", "encoder")
     assert [layer["crossed"] for layer in decoder["layers"]] == [4, 4]
     (plain,) = asked("explore.switches", model="clear-2l").data["stacks"]
     assert not any(layer["ffn"] for layer in plain["layers"])
+    assert plain["passes"] == sum(layer["heads"] for layer in plain["layers"])

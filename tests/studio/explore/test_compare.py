@@ -11,6 +11,7 @@ from clearhead.lens import at, zero
 from clearhead.studio.explore.ablations import Ablation
 from clearhead.studio.explore.compare import aligned
 from clearhead.studio.explore.passes import opened
+from clearhead.studio.operations import ask
 from tests.studio.explore.asking import CAT, asked, run_of, studio
 from tests.studio.snippets import assert_prints
 
@@ -87,3 +88,17 @@ def test_what_cannot_be_compared_is_said() -> None:
         asked("explore.compare", run=run_of(), other_run=run_of("clear-bert", text=CAT))
     with pytest.raises(UsageError, match="there is no piece"):
         asked("explore.behind", run=run_of(), other_run=run_of(), piece=99)
+
+
+def test_the_widest_difference_is_named() -> None:
+    found = asked("explore.compare", run=run_of(), other_run=run_of(off=(HEAD,)))
+    changes = [abs(piece["change"] or 0) for piece in found.data["pieces"]]
+    assert changes[found.data["widest"]] == max(changes) > 0
+    behind = asked("explore.behind", run=run_of(), other_run=run_of(off=(HEAD,)))
+    assert (behind.data["models"], behind.data["changed"]) == (["clear-gpt", "clear-gpt"], [0, 1])
+
+
+def test_a_comparison_may_be_closed_between_two_passes() -> None:
+    found = ask(studio(), "explore.compare", {"run": run_of(), "other_run": run_of(off=(HEAD,))})
+    assert next(found) is None  # type: ignore[call-overload]
+    found.close()  # type: ignore[union-attr]

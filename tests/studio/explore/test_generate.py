@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 import clearhead
 from clearhead.errors import ClearheadError, UsageError
+from clearhead.studio.context import Studio
+from clearhead.studio.explore.given import Given
+from clearhead.studio.explore.runs import Runs
+from clearhead.studio.models import Models
 from clearhead.studio.operations import ask
 from tests.studio.explore.asking import CAT, all_of, asked, run_of, studio
 from tests.studio.snippets import assert_prints
@@ -23,7 +30,7 @@ HOW: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("how", HOW, ids=["greedy", "nucleus", "hot"])
 def test_a_step_a_token_and_the_text_is_the_librarys(how: dict[str, Any]) -> None:
-    answers = all_of("explore.generate", run=run_of(), n=12, **how)
+    answers = all_of("explore.generate", run=run_of(), n=12, sampling=how)
     model = studio().models.get("clear-gpt")
     whole = clearhead.generate(model, CAT, max_new_tokens=12, logprobs=True, **how)
     assert [answer.data["id"] for answer in answers] == whole.tokens
@@ -44,7 +51,9 @@ def test_the_memory_grows_by_a_token_a_step() -> None:
 
 
 def test_what_may_still_be_drawn_sums_to_one() -> None:
-    answer = asked("explore.generate", run=run_of(), n=1, temperature=0.8, top_k=5, seed=2, alternatives=10)
+    answer = asked(
+        "explore.generate", run=run_of(), n=1, sampling={"temperature": 0.8, "top_k": 5, "seed": 2}, alternatives=10
+    )
     kept = [other for other in answer.data["others"] if other["kept"]]
     assert len(kept) == answer.data["kept"] == 5
     assert sum(other["after"] for other in kept) == pytest.approx(1.0, abs=1e-6)
@@ -112,3 +121,62 @@ def test_what_cannot_write_says_so() -> None:
         asked("explore.generate", run=run_of(), chosen=[99_999])
     with pytest.raises(UsageError, match="no room to write"):
         asked("explore.generate", run=run_of(text=" the" * 511))
+
+
+TEMPLATE = (
+    "{{ bos_token }}{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}<eos>{% endfor %}"
+    "{% if add_generation_prompt %}model: {% endif %}"
+)
+SIZES = {
+    "vocab_size": 258,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "max_position_embeddings": 128,
+    "bos_token_id": 256,
+    "eos_token_id": 257,
+}
+
+
+@pytest.fixture
+def chatty(tmp_path: Path) -> Path:
+    """A random model whose tokens are bytes, with a chat template."""
+    from clearhead.families import family_of
+    from clearhead.model.transformer import Transformer
+
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    core = Tokenizer(models.BPE(vocab={letter: i for i, letter in enumerate(alphabet)}, merges=[]))
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    core.decoder = decoders.ByteLevel()
+    core.add_special_tokens([AddedToken(name, special=True) for name in ("<bos>", "<eos>")])
+    torch.manual_seed(1)
+    config = family_of({"model_type": "llama"}, "here").read(SIZES, "here")
+    folder = tmp_path / "chatty"
+    clearhead.save(Transformer(config), folder, family="llama")
+    core.save(str(folder / "tokenizer.json"))
+    about = {"bos_token": "<bos>", "eos_token": "<eos>", "add_bos_token": True, "chat_template": TEMPLATE}
+    (folder / "tokenizer_config.json").write_text(json.dumps(about))
+    return folder
+
+
+def test_a_conversation_begins_with_the_template(chatty: Path) -> None:
+    known = Models([str(chatty)])
+    own = Studio(models=known, runs=Runs(known))
+    name = known.named[0]
+    run = own.runs.make(name, Given(text="Hello")).id
+    sampling = {"temperature": 1.0, "seed": 5}
+    answers = list(ask(own, "explore.generate", {"run": run, "chat": True, "n": 6, "sampling": sampling}))  # type: ignore[arg-type]
+    model = clearhead.load(str(chatty))
+    prompt = [256, *b"user: Hello", 257, *b"model: "]
+    spelled = model.tokenizer.encode("user: Hello", bos=False)
+    assert answers[0].data["prompt"] == len(prompt)
+    ids = model.tokenizer.chat.encode([{"role": "user", "content": "Hello"}])
+    assert len(ids) == len(prompt) and ids[0] == 256 and ids[1 : 1 + len(spelled)] == spelled
+    whole = clearhead.generate(model, ids, max_new_tokens=6, **sampling)
+    assert [answer.data["id"] for answer in answers] == whole.tokens
+    assert [answer.data["drawn"] for answer in answers] == [True] * len(answers)
+    assert_prints(answers[-1])
+    plain = list(ask(own, "explore.generate", {"run": run, "n": 1}))  # type: ignore[arg-type]
+    assert plain[0].data["prompt"] == 1 + len("Hello")
+    assert not plain[0].data["drawn"]

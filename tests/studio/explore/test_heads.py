@@ -10,13 +10,14 @@ import pytest
 import clearhead
 from clearhead.studio.explore import heads as module
 from clearhead.studio.explore.background import Working
+from clearhead.studio.kept import KeptResults
 from clearhead.studio.operations import ask
 from tests.studio.explore.asking import all_of, studio
 from tests.studio.snippets import assert_prints
 
 
 def test_the_table_is_that_of_the_library_and_is_kept() -> None:
-    module._found.clear()
+    module._kept = KeptResults(16)
     answers = all_of("explore.heads", model="clear-2l")
     last = answers[-1]
     expected = clearhead.heads(studio().models.get("clear-2l"))
@@ -29,6 +30,12 @@ def test_the_table_is_that_of_the_library_and_is_kept() -> None:
     assert all(not answer.data["done"] for answer in answers[:-1])
     assert len(all_of("explore.heads", model="clear-2l")) == 1
     assert_prints(last, least=4)
+
+
+def test_a_run_that_is_begun_anew_is_measured_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    all_of("explore.heads", model="clear-2l")
+    monkeypatch.setattr(studio().models, "stamp", lambda id: 7)
+    assert len(all_of("explore.heads", model="clear-2l")) > 1
 
 
 def test_work_ends_when_nobody_waits() -> None:
@@ -57,8 +64,8 @@ def test_what_the_work_raises_comes_out() -> None:
 
 
 def test_a_closed_measurement_is_not_kept() -> None:
-    module._found.clear()
+    module._kept = KeptResults(16)
     answers = ask(studio(), "explore.heads", {"model": "clear-2l"})
     next(answers)  # type: ignore[call-overload]
     answers.close()  # type: ignore[union-attr]
-    assert "clear-2l" not in module._found
+    assert len(module._kept) == 0

@@ -56,3 +56,13 @@ def test_blanks_and_decoders_beside_encoders() -> None:
 def test_a_start_behind_the_text_is_refused() -> None:
     with pytest.raises(UsageError, match="there is no token 40"):
         asked("explore.lens", run=run_of(), first=40)
+
+
+def test_from_which_layer_on_the_answer_stays() -> None:
+    found = asked("explore.lens", run=run_of(), n=64)
+    best = found.arrays["ids"][..., 0]
+    for place, row in enumerate(found.data["settled"]):
+        assert (best[row:, place] == best[-1, place]).all()
+        assert row == 0 or best[row - 1, place] != best[-1, place]
+    assert len(set(found.data["settled"])) > 1
+    assert "settled" not in all_of("explore.lens", run=run_of())[0].data

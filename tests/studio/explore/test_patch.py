@@ -29,7 +29,9 @@ def test_the_sweep_is_that_of_the_library(site: str, over: str, noising: bool) -
 
 
 def test_all_of_the_stream_carries_the_whole_answer() -> None:
-    found = asked("explore.patch", run=run_of(), other_run=run_of(text=DOG), layer=0, token=" the", against=" a")
+    found = asked(
+        "explore.patch", run=run_of(), other_run=run_of(text=DOG), place={"layer": 0}, token=" the", against=" a"
+    )
     assert found.data["share"] == pytest.approx(1.0, abs=1e-4)
     assert found.data["patched"] == pytest.approx(found.data["clean"], abs=1e-4)
     assert_prints(found)
@@ -42,14 +44,14 @@ def test_the_answer_may_stand_anywhere() -> None:
     found = asked("explore.patch-sweep", **runs)
     assert torch.allclose(found.arrays["values"].double(), patching(model, CAT, DOG, metric).values, atol=1e-4)
     assert_prints(found)
-    assert_prints(asked("explore.patch", **runs, layer=1, positions=[3]))
+    assert_prints(asked("explore.patch", **runs, place={"layer": 1, "positions": [3]}))
 
 
 @pytest.mark.parametrize("noising", [False, True])
 def test_one_patch_is_one_cell_of_the_sweep(noising: bool) -> None:
     runs = {"run": run_of(), "other_run": run_of(text=DOG), "token": " the", "against": " a", "noising": noising}
     swept = asked("explore.patch-sweep", **runs)
-    one = asked("explore.patch", **runs, layer=2, positions=[3])
+    one = asked("explore.patch", **runs, place={"layer": 2, "positions": [3]})
     assert one.data["share"] == pytest.approx(float(swept.arrays["values"][2, 3]), abs=1e-4)
     assert_prints(one)
 
@@ -57,7 +59,7 @@ def test_one_patch_is_one_cell_of_the_sweep(noising: bool) -> None:
 def test_a_head_alone() -> None:
     model = studio().models.get("clear-gpt")
     runs = {"run": run_of(), "other_run": run_of(text=DOG), "token": " the", "against": " a"}
-    one = asked("explore.patch", **runs, layer=1, site="mixer.z", heads=[2])
+    one = asked("explore.patch", **runs, place={"layer": 1, "site": "mixer.z", "heads": [2]})
     seen = look(model, CAT, "layers.1.mixer.z")
     logits = clearhead.edit(model, DOG, {"layers.1.mixer.z": at(patch(seen), heads=[2])})[0, -1]
     first, second = (model.tokenizer.encode(text, bos=False)[0] for text in (" the", " a"))
@@ -79,7 +81,7 @@ def test_a_model_that_fills_blanks_is_asked_in_its_blank() -> None:
     found = asked("explore.patch-sweep", **runs)
     assert found.data["at"] > 0
     assert_prints(found)
-    assert_prints(asked("explore.patch", **runs, layer=1, positions=[2]))
+    assert_prints(asked("explore.patch", **runs, place={"layer": 1, "positions": [2]}))
     with pytest.raises(UsageError, match="hide the word"):
         asked("explore.patch", run=run_of("clear-bert", text="A cat."), other_run=run_of("clear-bert", text="A dog."))
 

@@ -9,6 +9,9 @@ import clearhead
 from clearhead.errors import ClearheadError, UsageError
 from clearhead.lens import attribution
 from clearhead.ops.sampling import adjust, keep_top_k
+from clearhead.studio.explore import passes
+from clearhead.studio.kept import KeptResults
+from clearhead.studio.operations import Answer, ask
 from tests.studio.explore.asking import CAT, asked, run_of, studio
 from tests.studio.snippets import assert_prints
 
@@ -165,3 +168,35 @@ def test_an_answer_of_several_tokens_is_refused() -> None:
 def test_a_run_that_is_not_kept_is_refused() -> None:
     with pytest.raises(UsageError, match="no longer kept"):
         asked("explore.predict", run="0" * 64)
+
+
+def test_what_sampling_makes_of_it_is_printed_where_it_acts() -> None:
+    plain, acting = (asked("explore.predict", run=run_of(), n=4, **how) for how in ({}, {"top_k": 3}))
+    assert (plain.data["acts"], acting.data["acts"]) == (False, True)
+    assert len(plain.printed) == 4 * 2 + 1 and len(acting.printed) == 4 * 3 + 1
+    assert "adjust" not in plain.python
+    assert plain.data["here"] == acting.data["here"] == studio().runs.get(run_of()).tokens[-1].text
+
+
+def test_what_takes_a_pass_is_asked_beside_what_is_short() -> None:
+    run = run_of("clear-bert", text="A word that nobody asked about.")
+    args = {"run": run, "position": 3, "hidden": [3]}
+    first = ask(studio(), "explore.predict", args)
+    assert not isinstance(first, Answer)
+    assert len(list(first)) == 1
+    assert isinstance(ask(studio(), "explore.predict", {**args, "top_k": 5}), Answer)
+    for name in ("explore.losses", "explore.attribution", "explore.ablate"):
+        assert not isinstance(ask(studio(), name, {"run": run}), Answer)
+
+
+def test_a_kept_pass_holds_no_model() -> None:
+    asked("explore.ablate", run=run_of(), off=[{"layer": 0}])
+    assert len(passes._streams) > 0
+    fresh: KeptResults[object] = KeptResults(1)
+    for stream in passes._streams._values.values():
+        fresh.put((), stream)  # refuses what holds a model
+
+
+def test_the_dearest_token_is_the_one_that_cost_most() -> None:
+    found = asked("explore.losses", run=run_of())
+    assert float(found.arrays["loss"][found.data["dearest"]]) == float(found.arrays["loss"].max())

@@ -18,9 +18,8 @@ from clearhead.studio.explore.given import MAX_CHARACTERS, Given
 from clearhead.studio.explore.parts import record_of
 from clearhead.studio.explore.runs import Runs
 from clearhead.studio.models import Models
-from clearhead.studio.operations import Answer, ask
 from tests import tiny
-from tests.studio.explore.opened import TEXT, looked, made, studio, with_folder
+from tests.studio.explore.opened import TEXT, ask_in, looked, made, studio, with_folder
 
 ADDRESSES = ("layers.2.mixer.pattern", "layers.0.ffn.post", "layers.3.mixer.q", "final", "embed.front")
 
@@ -238,8 +237,8 @@ def test_two_towers(tmp_path: Path) -> None:
             pattern = run.values[f"{layer['at']}.pattern"][0]
             assert pattern.shape[1:] == (len(run.slots(kind_of["queries"])), len(run.slots(kind_of["keys"])))
     assert [one.kind for one in run.reads] == ["text", "picture"] and run.reads[1].grid == (4, 4)
-    found = ask(own, "explore.rollout", {"run": run.id, "query": 3, "part": "image"})
-    assert isinstance(found, Answer) and found.arrays["row"].sum() == pytest.approx(1)
+    found = ask_in(own, "explore.rollout", run=run.id, query=3, part="image")
+    assert found.arrays["row"].sum() == pytest.approx(1)
     assert record_of(model, name)["can"]["pictures"] and not record_of(model, name)["can"]["predict"]
 
 

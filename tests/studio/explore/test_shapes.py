@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,8 +10,9 @@ import torch
 
 import clearhead
 from clearhead.errors import ClearheadError
+from clearhead.studio.explore.given import Given
 from clearhead.taps import catalogue
-from tests.studio.explore.opened import answer, looked, made
+from tests.studio.explore.opened import answer, ask_in, looked, made, with_folder
 from tests.studio.snippets import assert_prints
 
 MODELS = ("clear-gpt", "clear-bert", "clear-translate", "clear-vit", "clear-speech", "clear-2l")
@@ -79,3 +81,26 @@ def test_a_tap(name: str, given: dict[str, str], address: str, part: dict[str, i
 def test_a_tap_that_is_not_there(where: dict[str, object]) -> None:
     with pytest.raises((ClearheadError, ValueError)):
         answer("explore.tap", run=made().id, **where)
+
+
+def test_every_cell_can_be_looked_at() -> None:
+    """The feed-forward of clear-gpt and its logits are wider than one map."""
+    run = made()
+    for address, col in (("layers.0.ffn.post", 900), ("logits", 3000), ("logits", 10_000_000)):
+        found = answer("explore.tap", run=run.id, address=address, row=5, col=col)
+        value = looked(run, address)[address][0]
+        at = found.data["from"]
+        assert at == [0, max(0, min(col, value.shape[1] - 1024))]
+        assert torch.equal(found.arrays["map"], value[:, at[1] : at[1] + 1024].float())
+        assert found.data["map_shape"] == list(value.shape)
+        assert_prints(found)
+
+
+def test_the_copied_code_names_the_source(tmp_path: Path) -> None:
+    clearhead.save(clearhead.load("clear-2l"), tmp_path / "a model")
+    own, name = with_folder(tmp_path / "a model")
+    assert name == "a-model"
+    run = own.runs.make(name, Given(text="one two"))
+    for found in (ask_in(own, "explore.shapes", model=name), ask_in(own, "explore.tap", run=run.id, address="final")):
+        assert repr(str(tmp_path / "a model")) in found.python
+        assert_prints(found)

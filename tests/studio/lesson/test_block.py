@@ -163,16 +163,16 @@ def test_a_figure_does_not_move_the_generator_of_the_process() -> None:
 def test_figures_draw_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two networks made at once would share out the numbers of one generator, and a wrong one would be kept."""
     alone = [block_norms.placement(depth=depth).printed for depth in (3, 4, 5)]
-    held, real = [], block_norms.first_gradients
+    held: list[bool] = []
 
-    def drawn(*args: Any) -> list[float]:
+    def drawing(*args: Any) -> list[float]:
         # An RLock is free for the thread that holds it: another one tries.
         other = threading.Thread(target=lambda: held.append(not DRAWING.acquire(blocking=False)))
         other.start()
         other.join()
-        return real(*args)
+        return first_gradients(*args)
 
-    monkeypatch.setattr(block_norms, "first_gradients", drawn)
+    monkeypatch.setattr(block_norms, "first_gradients", drawing)
     block_norms._gradients.cache_clear()
     found: dict[int, tuple[float, ...]] = {}
     threads = [
@@ -317,8 +317,13 @@ def test_the_code_names_what_was_given_on_the_command_line() -> None:
 
 
 def test_a_pass_is_made_once_and_its_model_is_not_kept(studio: Studio, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls, real = [], block_pass.look
-    monkeypatch.setattr(block_pass, "look", lambda *args: calls.append(args) or real(*args))
+    calls: list[Any] = []
+
+    def counted(*args: Any) -> Any:
+        calls.append(args)
+        return clearhead.look(*args)
+
+    monkeypatch.setattr(block_pass, "look", counted)
     text = "A text that no other test reads"
     for layer in (0, 1, 2):
         block_opened.part(studio, text=text, layer=layer)
@@ -345,3 +350,9 @@ def test_a_run_begun_anew_is_read_anew(tmp_path: Path) -> None:
     clearhead.save(model, kept)
     os.utime(kept, ns=(1, 2))
     assert block.diagram(studio, model=id, text=TEXT).data["start"] == pytest.approx(2 * before)
+
+
+def test_what_is_opened_says_which_part_of_which_text_it_is(studio: Studio) -> None:
+    found = block_opened.part(studio, model="clear-bert", text="A b", layer=99, part="ffn.add", token=1).data
+    assert (found["model"], found["layer"], found["box"], found["slot"]) == ("clear-bert", 5, "ffn.add", 1)
+    assert found["tokens"] == block.diagram(studio, model="clear-bert", text="A b").data["tokens"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
@@ -29,6 +31,9 @@ def test_numbers_of_the_scenarios() -> None:
     # 2 (key and value) x 80 layers x 8 heads x 128 x 2 bytes, for 8,192 tokens; and with 64 heads.
     assert answer.data["few"] == 2 * 80 * 8 * 128 * 2 * 8192
     assert answer.data["many"] == 2 * 80 * 64 * 128 * 2 * 8192
+    factors = (2, answer.data["layers"], answer.data["kv_heads"], answer.data["d_head"], 2, answer.data["context"])
+    assert math.prod(factors) == answer.data["few"], "what the page multiplies out"
+    assert (answer.data["d_model"], answer.data["d_ff"]) == (768, 3072)
     assert_prints(answer)
 
 

@@ -125,3 +125,22 @@ def test_retrieval_says_how_to_install_its_model() -> None:
 def test_what_is_out_of_range_is_refused(name: str, args: dict[str, object]) -> None:
     with pytest.raises(UsageError):
         ask(STUDIO, name, args)
+
+
+@pytest.mark.parametrize(
+    ("name", "args"),
+    [
+        ("lookup.plane", {"bearing": 31.0, "length": 0.55, "sharpness": 2.5}),
+        ("lookup.learn", {"step": 17}),
+    ],
+)
+def test_an_answer_says_what_was_asked(name: str, args: dict[str, object]) -> None:
+    """The page takes it from there: its controls may have moved on since."""
+    data = asked(name, **args).data
+    assert {key: data[key] for key in args} == args
+
+
+def test_where_a_training_ends_is_told_at_every_step() -> None:
+    begun, ended = asked("lookup.learn", seed=7).data, asked("lookup.learn", seed=7, step=STEPS).data
+    assert begun["last_loss"] == ended["loss"] < begun["loss"]
+    assert begun["last_found"] == ended["found"] == ended["last_found"]

@@ -12,6 +12,7 @@ from clearhead.studio.context import Studio
 from clearhead.studio.lesson.papers import PAPERS
 from clearhead.studio.models import Models
 from clearhead.studio.operations import Answer, ask
+from tests.studio.snippets import assert_prints
 
 YEARS = [1994, 1997, 2014, 2017, 2021, 2020, 2020, 2018, 2020, 2024, 2022, 2023, 2024, 2023, 2023]
 
@@ -35,6 +36,7 @@ def test_every_paper_is_measured_by_claims_that_name_it() -> None:
             name for name in names() if paper.named in find(name).source.paper
         }
         assert not any("verdict" in claim for claim in shown["claims"])
+    assert_prints(listed(), least=15)
 
 
 def test_verdicts_come_from_the_folder_of_reports(tmp_path: Path) -> None:

@@ -207,3 +207,18 @@ def test_every_gate_has_a_name() -> None:
 def test_what_is_out_of_range_is_refused(name: str, args: dict[str, object]) -> None:
     with pytest.raises(UsageError):
         asked(name, **args)
+
+
+@pytest.mark.parametrize(
+    ("name", "args"),
+    [
+        ("recurrence.gradient", {"factor": 0.8, "steps": 12}),
+        ("recurrence.matrix", {"steps": 3}),
+        ("recurrence.paths", {"distance": 2}),
+        ("recurrence.waiting", {"tokens": 9}),
+    ],
+)
+def test_an_answer_says_what_was_asked(name: str, args: dict[str, object]) -> None:
+    """The page takes it from there: its controls may have moved on since."""
+    data = asked(name, **args).data
+    assert {key: data[key] for key in args} == args

@@ -126,6 +126,7 @@ def test_every_shape_has_remedies() -> None:
 
 def test_mixtral_stores_47_and_uses_13_billion() -> None:
     answer = asked("scale.experts")
+    assert answer.data["rows"][answer.data["told"]]["name"] == "mixtral-8x7b"
     (mixtral,) = (row for row in answer.data["rows"] if row["name"].startswith("mixtral"))
     assert round(mixtral["stored"] / 1e9) == 47 and round(mixtral["used"] / 1e9) == 13
     assert (mixtral["n_chosen"], mixtral["n_experts"]) == (2, 8)
@@ -146,6 +147,11 @@ def test_laws_are_straight_lines_with_kaplans_exponents(of: laws.Of) -> None:
     answer = asked("scale.laws", of=of, power=20)
     published = {"parameters": 0.076, "data": 0.095, "compute": 0.050}
     assert answer.data["exponent"] == pytest.approx(published[of]) == pytest.approx(KAPLAN[of])
+    assert answer.data["alpha"] == published[of]
+    amount = answer.data["days"] or answer.data["at"]
+    assert answer.data["curves"][0]["at"] == pytest.approx((answer.data["constant"] / amount) ** answer.data["alpha"])
+    low, high = answer.data["ranges"][of]
+    assert answer.data["curves"][0]["x"][0] == 10.0**low and answer.data["curves"][0]["x"][-1] == 10.0**high
     assert_prints(answer, least=3)
 
 
@@ -177,6 +183,10 @@ def test_the_first_model_cost_a_third_of_its_cheapest_rival() -> None:
     answer = asked("scale.first")
     rows = answer.data["rows"]
     assert rows[0]["name"] == "Transformer, base" and rows[0]["flops"] / rows[1]["flops"] < 0.35
+    (told,) = (row for row in rows if row["told"])
+    assert told["flops"] == 12 * 3600 * answer.data["gpus"] * answer.data["sustained"]
+    rivals = [row for row in rows if not row["ours"]]
+    assert all(told["flops"] < row["flops"] and told["bleu"] > row["bleu"] for row in rivals), "what the page says"
     assert_prints(answer, least=2)
 
 
@@ -211,6 +221,13 @@ def test_code_of_tiles_is_an_online_softmax_of_its_own(n: int, tile: int) -> Non
 @pytest.mark.parametrize("args", [{}, {"preset": "gpt2", "context": 1024, "fast": 64}, {"preset": "deepseek-v3"}])
 def test_code_of_traffic_prints_its_numbers(args: dict[str, Any]) -> None:
     assert_prints(asked("scale.traffic", **args), least=2)
+
+
+def test_every_model_that_is_offered_moves_a_matrix() -> None:
+    names = asked("scale.traffic").data["names"]
+    assert "mamba-2.8b" not in names and "llama3-70b" in names
+    for name in names:
+        assert asked("scale.traffic", preset=name, context=128).data["times"] > 0
 
 
 def test_a_model_without_attention_moves_no_matrix() -> None:

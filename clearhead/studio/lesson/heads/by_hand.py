@@ -19,6 +19,7 @@ from clearhead.config import BlockConfig, MaskConfig, SublayerConfig
 from clearhead.lens import look
 from clearhead.lens.seen import Seen
 from clearhead.model.transformer import Transformer
+from clearhead.studio.lesson.drawing import DRAWING
 
 WORDS = tuple(dict.fromkeys(word.lower() for word in SENTENCE))
 TURNS = (2 * math.pi / 20, 2 * math.pi * 3 / 20)
@@ -149,7 +150,8 @@ def model(causal: bool = False) -> Transformer:
         attention(len(ROLES), D_HEAD), positions=None, mask=MaskConfig(kind="causal" if causal else "full")
     )
     block = BlockConfig(mixer=SublayerConfig(op=config), ffn=None)
-    made = new_model(decoder((block,), d_model=WIDTH, vocab_size=len(SENTENCE), norm=None), 0).double()
+    with DRAWING:
+        made = new_model(decoder((block,), d_model=WIDTH, vocab_size=len(SENTENCE), norm=None), 0).double()
     weights = {
         "embed.tokens.weight": stream(),
         "layers.0.mixer.q_proj.weight": torch.cat([head.q_KD for head in heads()]),

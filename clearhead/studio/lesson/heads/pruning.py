@@ -4,35 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
-from threading import Lock
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 from torch import Tensor
 
-from clearhead.checkpoints.load import load
 from clearhead.claims.heads.pruned_heads import CHECKED_ON, RANKED_ON, text_of
 from clearhead.claims.ingredients.sentences import SENTENCES
 from clearhead.lens.pruning.choice import Cut, choose
 from clearhead.lens.pruning.examples import Examples, examples_of, loss_on
 from clearhead.lens.pruning.importance import By, HeadLayer, head_layers, importance, masks_without
-from clearhead.model.transformer import Transformer
+from clearhead.studio.explore.promptly import promptly
+from clearhead.studio.kept import KeptResults
 from clearhead.studio.operations import Answer, operation
+
+if TYPE_CHECKING:
+    from clearhead.model.transformer import Transformer
+    from clearhead.studio.context import Studio
 
 Name = Literal["clear-gpt", "clear-2l"]
 ORDERS: tuple[By, ...] = ("gradient", "ablation", "random")
 MAX_TOKENS = 512
-_working = Lock()
-"""The slider and the curve want the same numbers: who comes second takes what the first has found."""
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A model, what its heads are ranked on, and what its loss is measured on."""
+    """A model's heads, what they are ranked on, and what the loss is measured on."""
 
-    ranked_on: str
-    checked_on: str
     layers: tuple[HeadLayer, ...]
     ranking: tuple[Examples, ...]
     checking: tuple[Examples, ...]
@@ -61,57 +59,62 @@ def texts(name: Name) -> tuple[str, str]:
     return "\n".join(SENTENCES[::2]), "\n".join(SENTENCES[1::2])
 
 
-@cache
-def model_of(name: Name) -> Transformer:
-    return load(name)
+_subjects: KeptResults[Subject] = KeptResults(4)
+_scores: KeptResults[tuple[Tensor, ...]] = KeptResults(16)
+_losses: KeptResults[float] = KeptResults(512)
 
 
-@cache
-def subject(name: Name) -> Subject:
-    model, (ranked_on, checked_on) = model_of(name), texts(name)
-    both = (tuple(examples_of(model, text, MAX_TOKENS)) for text in (ranked_on, checked_on))
-    return Subject(ranked_on, checked_on, tuple(head_layers(model.config)), *both)
+def subject(studio: Studio, name: Name) -> Subject:
+    return _subjects.of(studio.models, name, make=lambda model: _read(model, name))
 
 
-def scores(name: Name, by: By) -> tuple[Tensor, ...]:
+def _read(model: Transformer, name: Name) -> Subject:
+    ranked_on, checked_on = texts(name)
+    ranking, checking = (tuple(examples_of(model, text, MAX_TOKENS)) for text in (ranked_on, checked_on))
+    return Subject(tuple(head_layers(model.config)), ranking, checking)
+
+
+def scores(studio: Studio, name: Name, by: By) -> tuple[Tensor, ...]:
     """How much each head matters, a layer at a time."""
-    with _working:
-        return _scores(name, by)
+    ranking = subject(studio, name).ranking
+    return _scores.of(studio.models, name, by, make=lambda model: tuple(importance(model, ranking, by)))
 
 
-@cache
-def _scores(name: Name, by: By) -> tuple[Tensor, ...]:
-    return tuple(importance(model_of(name), subject(name).ranking, by))
-
-
-@cache
-def cut_of(name: Name, by: By, n: int) -> Cut:
+def cut_of(studio: Studio, name: Name, by: By, n: int) -> Cut:
     """Which heads go where n do."""
-    return choose(subject(name).layers, scores(name, by), n) if n else {}
+    return choose(subject(studio, name).layers, scores(studio, name, by), n) if n else {}
 
 
-def loss_after(name: Name, by: By, n: int) -> float:
-    """Nats a token without them."""
-    gone = tuple(cut_of(name, by, n).items())
-    with _working:
-        return _loss_without(name, gone)
+def loss_after(studio: Studio, name: Name, by: By, n: int) -> float:
+    """Nats a token without them. Orders often agree on which heads go: each choice is measured once."""
+    one, cut = subject(studio, name), cut_of(studio, name, by, n)
+    gone = tuple(sorted(cut.items()))
+    return _losses.of(
+        studio.models,
+        name,
+        gone,
+        make=lambda model: loss_on(model, one.checking, masks_without(cut, one.layers)),
+    )
 
 
-@cache
-def _loss_without(name: Name, cut: tuple[tuple[str, tuple[int, ...]], ...]) -> float:
-    """Orders often agree on which heads go: each choice is measured once."""
-    one = subject(name)
-    return loss_on(model_of(name), one.checking, masks_without(dict(cut), one.layers))
+def _is_kept(studio: Studio, name: Name, by: By, n: int) -> bool:
+    """Whether the cut is known with its losses, so that telling of it runs nothing."""
+    if any(
+        kept.get(kept.key(studio.models, name, *more)) is None for kept, more in ((_subjects, ()), (_scores, (by,)))
+    ):
+        return False
+    gone = (tuple(sorted(cut_of(studio, name, by, m).items())) for m in (0, n))
+    return all(_losses.get(_losses.key(studio.models, name, one)) is not None for one in gone)
 
 
 @operation("heads.pruning")
-def pruning(*, model: Name = "clear-gpt") -> Iterator[Answer]:
+def pruning(studio: Studio, *, model: Name = "clear-gpt") -> Iterator[Answer]:
     """The loss with 0, 1, 2 ... heads cut off, for each order; an answer for each number."""
-    one = subject(model)
+    one = subject(studio, model)
     losses: dict[By, list[float]] = {by: [] for by in ORDERS}
     for n in range(one.most + 1):
         for by in ORDERS:
-            losses[by].append(loss_after(model, by, n))
+            losses[by].append(loss_after(studio, model, by, n))
         yield Answer(
             data={
                 "model": model,
@@ -149,34 +152,44 @@ def _start(model: Name, function: str) -> str:
 
 
 @operation("heads.cut")
-def cut(*, model: Name = "clear-gpt", by: By = "gradient", n: Annotated[int, Field(ge=0, le=1024)] = 4) -> Answer:
+def cut(
+    studio: Studio, *, model: Name = "clear-gpt", by: By = "gradient", n: Annotated[int, Field(ge=0, le=1024)] = 4
+) -> Answer | Iterator[Answer]:
     """The model without n of its heads: which went, how much each mattered, and the loss before and after."""
-    one = subject(model)
-    n = min(n, one.most)
-    gone = cut_of(model, by, n)
-    before, after = loss_after(model, by, 0), loss_after(model, by, n)
-    start = _start(model, "prune" if n else "pruning_curve")
+
+    def told() -> Answer:
+        one = subject(studio, model)
+        some = min(n, one.most)
+        gone = cut_of(studio, model, by, some)
+        before, after = loss_after(studio, model, by, 0), loss_after(studio, model, by, some)
+        return Answer(
+            data={
+                "model": model,
+                "by": by,
+                "n": some,
+                "heads": one.n_heads,
+                "most": one.most,
+                "before": before,
+                "after": after,
+                "risen": after / before - 1,
+                "layers": [layer.addresses[0] for layer in one.layers],
+                "gone": [list(gone.get(layer.addresses[0], ())) for layer in one.layers],
+                "importance": [scores_H.tolist() for scores_H in scores(studio, model, by)],
+            },
+            python=cut_code(model, by, some),
+            printed=(before, after),
+        )
+
+    return promptly(_is_kept(studio, model, by, n), told)
+
+
+def cut_code(model: Name, by: By, n: int) -> str:
     data_of = f"text={TEXTS[model][0]}, held_out={TEXTS[model][1]}, max_tokens={MAX_TOKENS}"
-    body = (
-        f'smaller = prune(\n    model, {n}, by="{by}",\n    {data_of},\n)\nprint(*smaller.losses)\n'
-        if n
-        else f"curve = pruning_curve(model, fractions=[0.0], orders=[{by!r}], {data_of})\n"
-        "print(curve.values[0, 0].item(), curve.values[0, 0].item())\n"
-    )
-    return Answer(
-        data={
-            "model": model,
-            "by": by,
-            "n": n,
-            "heads": one.n_heads,
-            "most": one.most,
-            "before": before,
-            "after": after,
-            "risen": after / before - 1,
-            "layers": [layer.addresses[0] for layer in one.layers],
-            "gone": [list(gone.get(layer.addresses[0], ())) for layer in one.layers],
-            "importance": [scores_H.tolist() for scores_H in scores(model, by)],
-        },
-        python=start + body,
-        printed=(before, after),
+    if n:
+        body = f'smaller = prune(\n    model, {n}, by="{by}",\n    {data_of},\n)\nprint(*smaller.losses)\n'
+        return _start(model, "prune") + body
+    return (
+        _start(model, "pruning_curve")
+        + f"curve = pruning_curve(model, fractions=[0.0], orders=[{by!r}], {data_of})\n"
+        + "print(curve.values[0, 0].item(), curve.values[0, 0].item())\n"
     )

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections.abc import Iterator
 from dataclasses import dataclass
-from threading import Lock
 from typing import TYPE_CHECKING, Annotated
 
 import torch
 from pydantic import Field
-from torch import Tensor
 
 from clearhead.errors import UsageError
 from clearhead.lens import at, edit, look, zero
 from clearhead.lens.edit import Edits
+from clearhead.studio.explore.promptly import promptly
+from clearhead.studio.kept import KeptResults
 from clearhead.studio.operations import Answer, operation
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ TEXT = (
     "bag and drove to work. On that Tuesday nobody in the street saw the car leave, and nobody saw Mr"
 )
 MOST = 256
-LARGE, SMALL = "gemma3-270m", "clear-2l"
+MODEL = "clear-2l"
 SHOWN = 6
 
 
@@ -45,128 +45,154 @@ def earlier(words: list[str]) -> int:
 
 @dataclass(frozen=True)
 class Reading:
-    """A model before the end of a text: the tokens, the place to look at, how much each head's last query gives to it,
-    (L, H), and the scores of the next token, (V,).
+    """A model before the end of a text: the tokens, the place to look at, and the heads, of which each gives that place
+    some of its last query's attention: (weight, layer, head), the most first.
     """
 
-    model: Transformer
     text: str
     ids: list[int]
+    pieces: list[str]
     where: int
-    there_LH: Tensor
-    logits_V: Tensor
+    whole: str
+    """The word that begins at the place; nothing where the place is in the middle of one."""
+    heads: list[tuple[float, int, int]]
+
+    @property
+    def n_layers(self) -> int:
+        return 1 + max(layer for _, layer, _ in self.heads)
+
+    @property
+    def n_heads(self) -> list[int]:
+        """Of each layer: they may differ, and a layer without attention has none."""
+        return [sum(layer == one for _, layer, _ in self.heads) for one in range(self.n_layers)]
 
 
-_kept: OrderedDict[tuple[str, str], Reading] = OrderedDict()
-_keeping = Lock()
+@dataclass(frozen=True)
+class Expected:
+    """The probability of the token that followed the first time, and the likeliest tokens with theirs."""
+
+    target: float
+    best: list[tuple[str, float]]
 
 
-def read(studio: Studio, name: str, text: str) -> Reading:
-    """Read a text, or our own where there is none; the last few are kept.
+_readings: KeptResults[Reading] = KeptResults(6)
+_expected: KeptResults[Expected] = KeptResults(64)
+
+
+def _read(model: Transformer, id: str, text: str) -> Reading:
+    """Read a text, or our own where there is none.
 
     Raises:
         UsageError: the model does not go on with a text, or the text is too long or does not repeat.
     """
-    model = studio.models.get(name)
-    config = model.config
-    if model.tokenizer is None or getattr(config, "encoder", None) is not None or model.head is None:
-        raise UsageError(f"{name} does not go on with a text; choose clear-2l, clear-gpt or another decoder")
+    tokenizer = model.tokenizer
+    if tokenizer is None or getattr(model.config, "encoder", None) is not None or model.head is None:
+        raise UsageError(f"{id} does not go on with a text; choose clear-2l, clear-gpt or another decoder")
     if not text.strip():
         # A tokenizer that spells "Mr" out gets one letter of the name as well, for there is more than one "r".
-        text = TEXT if len(model.tokenizer.encode(" Mr", bos=False)) == 1 else f"{TEXT} D"
-    with _keeping:
-        known = _kept.get((name, text))
-    if known is not None:
-        return known
-    ids = model.tokenizer.encode(text.rstrip())
+        text = TEXT if len(tokenizer.encode(" Mr", bos=False)) == 1 else f"{TEXT} D"
+    ids = tokenizer.encode(text.rstrip())
     if len(ids) > MOST:
         raise UsageError(f"this text is {len(ids)} tokens long; the figure reads {MOST}")
-    where = earlier([piece.removeprefix("·") for piece in model.tokenizer.pieces(ids)])
+    pieces = tokenizer.pieces(ids)
+    where = earlier([piece.removeprefix("·") for piece in pieces])
     if where < 0:
         raise UsageError(
             "the last word did not occur before; end the text with a word that did, and stop there, as in "
             '"Mr Dursley ... Mr"'
         )
-    with studio.models.lock(name):
-        seen = look(model, ids, "layers.*.mixer.pattern", positions=[-1])
-    there = [pattern_BHTS[0, :, 0, where] for pattern_BHTS in seen.values()]
-    found = Reading(model, text, ids, where, torch.stack(there).float(), seen.output[0, -1].float())
-    with _keeping:
-        _kept[name, text] = found
-        while len(_kept) > SHOWN:
-            _kept.popitem(last=False)
-    return found
+    seen = look(model, ids, "layers.*.mixer.pattern", positions=[-1])
+    heads = [
+        (weight, int(address.split(".")[1]), head)
+        for address, pattern_BHTS in seen.items()
+        for head, weight in enumerate(pattern_BHTS[0, :, 0, where].tolist())
+    ]
+    begins = pieces[where].startswith("·")
+    whole = tokenizer.decode(ids[where : where + 4]).strip().split(" ")[0] if begins else ""
+    return Reading(text, ids, pieces, where, whole, sorted(heads, key=lambda one: -one[0]))
+
+
+def _expect(model: Transformer, reading: Reading, off: int) -> Expected:
+    """What comes next, with what these heads mix set to zero."""
+    edits: Edits = {f"layers.{layer}.mixer.z": at(zero, heads=heads) for layer, heads in _gone(reading, off).items()}
+    next_P = edit(model, reading.ids, edits)[0, -1].float().softmax(-1)
+    assert model.tokenizer is not None
+    words = [(model.tokenizer.pieces([int(token)])[0], float(next_P[token])) for token in next_P.topk(5).indices]
+    return Expected(float(next_P[reading.ids[reading.where]]), words)
+
+
+def _gone(reading: Reading, off: int) -> dict[int, list[int]]:
+    """The `off` heads that look there most, by layer."""
+    by_layer: dict[int, list[int]] = {}
+    for _, layer, head in reading.heads[:off]:
+        by_layer.setdefault(layer, []).append(head)
+    return dict(sorted(by_layer.items()))
 
 
 @operation("heads.repeats")
 def repeats(
     studio: Studio,
     *,
-    model: Annotated[str, Field(max_length=200)] = "auto",
+    model: Annotated[str, Field(max_length=200)] = MODEL,
     text: Annotated[str, Field(max_length=1500)] = "",
     off: Annotated[int, Field(ge=0, le=32)] = 0,
-) -> Answer:
+) -> Answer | Iterator[Answer]:
     """How much each head looks, from the last word, at what followed it the first time; what is expected next; and what
     without the `off` heads that look there most.
-
-    model: "auto" is the largest of the models that packages ship.
     """
-    if model == "auto":
-        model = LARGE if LARGE in studio.models.sources else SMALL
-    reading = read(studio, model, text)
-    net, ids, where, there_LH, logits_V = reading.model, reading.ids, reading.where, reading.there_LH, reading.logits_V
-    assert net.tokenizer is not None
-    n_heads = there_LH.shape[1]
-    order = there_LH.flatten().argsort(descending=True, stable=True).tolist()
-    gone = [divmod(i, n_heads) for i in order[:off]]
-    after_V = logits_V if not gone else without(studio, net, model, ids, gone)
-    target = ids[where]
-    begins = net.tokenizer.pieces([target])[0].startswith("·")
-    before_P, after_P = logits_V.softmax(-1), after_V.softmax(-1)
-    top = after_P.topk(5)
-    edits = {layer: [head for one, head in gone if one == layer] for layer in sorted({layer for layer, _ in gone})}
+
+    def told() -> Answer:
+        reading = _readings.of(studio.models, model, text, make=lambda net: _read(net, model, text))
+
+        def expected(n: int) -> Expected:
+            return _expected.of(studio.models, model, text, n, make=lambda net: _expect(net, reading, n))
+
+        both = expected(0), expected(off)
+        return _answer(model, studio.models.source(model), reading, both, off)
+
+    keys = [_expected.key(studio.models, model, text, n) for n in (0, off)]
+    is_read = _readings.get(_readings.key(studio.models, model, text)) is not None
+    return promptly(is_read and all(_expected.get(key) is not None for key in keys), told)
+
+
+def _answer(model: str, source: str, reading: Reading, both: tuple[Expected, Expected], off: int) -> Answer:
+    before, after = both
+    there_LH = torch.zeros(reading.n_layers, max(reading.n_heads))
+    for weight, layer, head in reading.heads:
+        there_LH[layer, head] = weight
     return Answer(
         data={
             "model": model,
             "text": reading.text,
-            "tokens": net.tokenizer.pieces(ids),
-            "where": where,
-            "word": net.tokenizer.pieces([target])[0],
-            "whole": net.tokenizer.decode(ids[where : where + 4]).strip().split(" ")[0] if begins else "",
+            "tokens": reading.pieces,
+            "where": reading.where,
+            "word": reading.pieces[reading.where],
+            "whole": reading.whole,
+            "n_heads": reading.n_heads,
             "heads": [
-                {"layer": i // n_heads, "head": i % n_heads, "weight": float(there_LH.flatten()[i])}
-                for i in order[:SHOWN]
+                {"layer": layer, "head": head, "weight": weight} for weight, layer, head in reading.heads[:SHOWN]
             ],
-            "gone": gone,
+            "gone": [(layer, head) for _, layer, head in reading.heads[:off]],
             "off": off,
-            "before": float(before_P[target]),
-            "after": float(after_P[target]),
-            "next": [
-                {"text": net.tokenizer.pieces([token])[0], "share": share}
-                for share, token in zip(top.values.tolist(), top.indices.tolist(), strict=True)
-            ],
+            "before": before.target,
+            "after": after.target,
+            "next": [{"text": text, "share": share} for text, share in after.best],
         },
         arrays={"there": there_LH},
-        python=(
-            "import clearhead\nfrom clearhead.lens import at, zero\n\n"
-            f"model = clearhead.load({model!r})\nids = model.tokenizer.encode({reading.text.rstrip()!r})\n"
-            "edits = {\n"
-            + "".join(f'    "layers.{layer}.mixer.z": at(zero, heads={heads}),\n' for layer, heads in edits.items())
-            + "}\n"
-            f"for change in ({{}}, edits):\n"
-            "    next_token = clearhead.edit(model, ids, change)[0, -1].float().softmax(-1)\n"
-            f"    print(next_token[ids[{where}]].item())\n"
-        ),
-        printed=(float(before_P[target]), float(after_P[target])),
+        python=_code(source, reading, off),
+        printed=(before.target, after.target),
     )
 
 
-def without(studio: Studio, model: Transformer, name: str, ids: list[int], gone: list[tuple[int, int]]) -> Tensor:
-    """The scores of the next token with what these heads mix set to zero."""
-    by_layer: dict[int, list[int]] = {}
-    for layer, head in gone:
-        by_layer.setdefault(layer, []).append(head)
-    edits: Edits = {f"layers.{layer}.mixer.z": at(zero, heads=heads) for layer, heads in by_layer.items()}
-    with studio.models.lock(name):
-        scores_V: Tensor = edit(model, ids, edits)[0, -1].float()
-    return scores_V
+def _code(source: str, reading: Reading, off: int) -> str:
+    edits = "".join(
+        f'    "layers.{layer}.mixer.z": at(zero, heads={heads}),\n' for layer, heads in _gone(reading, off).items()
+    )
+    return (
+        "import clearhead\nfrom clearhead.lens import at, zero\n\n"
+        f"model = clearhead.load({source!r})\nids = model.tokenizer.encode({reading.text.rstrip()!r})\n"
+        f"edits = {{\n{edits}}}\n"
+        "for change in ({}, edits):\n"
+        "    next_token = clearhead.edit(model, ids, change)[0, -1].float().softmax(-1)\n"
+        f"    print(next_token[ids[{reading.where}]].item())\n"
+    )

@@ -44,6 +44,7 @@ def sentence(
             "dimensions": role.dimensions,
             "width": by_hand.WIDTH,
             "d_head": by_hand.D_HEAD,
+            "d_all": side_by_side_TE.shape[1],
             "products": (q_TK[q] * k_SK[k]).tolist(),
             "score": float((q_TK[q] * k_SK[k]).sum()),
             "divisor": by_hand.D_HEAD**0.5,

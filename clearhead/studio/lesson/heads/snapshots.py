@@ -5,21 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from clearhead.checkpoints.load import load
 from clearhead.checkpoints.own import AT, MODELS, snapshots_of
 from clearhead.claims.heads.induction import LONGEST, head_scores, repeating, second_half_loss
 from clearhead.claims.ingredients.fitting import next_token_loss
 from clearhead.errors import UsageError
 from clearhead.lens import look
-from clearhead.model.transformer import Transformer
+from clearhead.studio.explore.promptly import promptly
+from clearhead.studio.kept import KeptResults
 from clearhead.studio.operations import Answer, operation
 from clearhead.training.recipes.attention_only_2l import attention_only_2l
+
+if TYPE_CHECKING:
+    from clearhead.model.transformer import Transformer
+    from clearhead.studio.context import Studio
 
 NAME = "clear-2l"
 ROWS = 16
@@ -39,28 +43,28 @@ class Moment:
     """Of the first row alone."""
 
 
+_kept: KeptResults[Moment] = KeptResults(64)
+
+
 @cache
 def names() -> tuple[str, ...]:
-    """The snapshots, in order."""
-    return tuple(snapshots_of(MODELS / NAME))
+    """The snapshots, in order, as the Studio calls them."""
+    return tuple(f"{NAME}{AT}{one}" for one in snapshots_of(MODELS / NAME))
 
 
 @cache
-def whole() -> Transformer:
-    """The model at the end of its training."""
-    return load(NAME)
-
-
-@cache
-def repeated() -> Tensor:
+def repeated(vocabulary: int) -> Tensor:
     """(16, 64) tokens: 32 that are drawn, and the same again."""
-    return repeating(ROWS, whole().config.vocab_size, torch.Generator().manual_seed(0), shortest=LONGEST)
+    return repeating(ROWS, vocabulary, torch.Generator().manual_seed(0), shortest=LONGEST)
 
 
-@cache
-def moment(number: int) -> Moment:
+def moment(studio: Studio, number: int) -> Moment:
     """What one snapshot makes of them."""
-    model, tokens_BT = load(f"{NAME}{AT}{names()[number]}"), repeated()
+    return _kept.of(studio.models, names()[number], make=lambda model: _measure(model, number))
+
+
+def _measure(model: Transformer, number: int) -> Moment:
+    tokens_BT = repeated(model.config.vocab_size)
     seen = look(model, tokens_BT, "layers.*.mixer.pattern")
     previous_LH, induction_LH = head_scores(seen, tokens_BT)
     logits_BTV = seen.output
@@ -70,26 +74,26 @@ def moment(number: int) -> Moment:
         second=second_half_loss(logits_BTV, tokens_BT),
         previous_LH=previous_LH,
         induction_LH=induction_LH,
-        pattern_LHTS=torch.stack([pattern_BHTS[0] for pattern_BHTS in seen.values()]),
+        pattern_LHTS=torch.stack([pattern_BHTS[0].clone() for pattern_BHTS in seen.values()]),
     )
 
 
 @operation("heads.snapshots")
-def snapshots() -> Iterator[Answer]:
+def snapshots(studio: Studio) -> Iterator[Answer]:
     """Every snapshot, one after another: the history so far with each answer."""
     moments: list[Moment] = []
     for number in range(len(names())):
-        moments.append(moment(number))
+        moments.append(moment(studio, number))
         yield Answer(
             data={
-                "names": [f"{NAME}{AT}{name}" for name in names()],
+                "names": names(),
                 "steps": [one.step for one in moments],
                 "first": [one.first for one in moments],
                 "second": [one.second for one in moments],
                 "of": len(names()),
                 "rows": ROWS,
                 "half": LONGEST,
-                "vocabulary": whole().config.vocab_size,
+                "vocabulary": studio.models.about(NAME)["vocab"],
             },
             arrays={
                 "induction": torch.stack([one.induction_LH for one in moments]),
@@ -106,42 +110,52 @@ import clearhead
 from clearhead.claims.heads.induction import repeating, second_half_loss
 from clearhead.claims.ingredients.fitting import next_token_loss
 
-vocab_size = clearhead.load("clear-2l").config.vocab_size
-tokens = repeating(16, vocab_size, torch.Generator().manual_seed(0), shortest=32)
+vocab_size = clearhead.load("{NAME}").config.vocab_size
+tokens = repeating({ROWS}, vocab_size, torch.Generator().manual_seed(0), shortest={LONGEST})
 for snapshot in range({len(names())}):
-    model = clearhead.load(f"clear-2l@{{snapshot:04}}")
+    model = clearhead.load(f"{NAME}{AT}{{snapshot:04}}")
     with torch.no_grad():
         logits = model(tokens)
-    print(next_token_loss(logits[:, :32], tokens[:, :32]).item())  # first telling
+    print(next_token_loss(logits[:, :{LONGEST}], tokens[:, :{LONGEST}]).item())  # first telling
     print(second_half_loss(logits, tokens))  # second telling
 """
 
 
 @operation("heads.snapshot")
 def snapshot(
+    studio: Studio,
     *,
     at: Annotated[int, Field(ge=0, le=99)] = 99,
     layer: Annotated[int, Field(ge=-1, le=15)] = -1,
     head: Annotated[int, Field(ge=-1, le=63)] = -1,
     q: Annotated[int, Field(ge=0, lt=64)] = 45,
-) -> Answer:
+) -> Answer | Iterator[Answer]:
     """One snapshot: the scores of all heads, and the pattern of one of them on a row that repeats.
 
     layer, head: -1 is the head that is the best induction head at the end.
     """
-    number = min(at, len(names()) - 1)
-    one, tokens_BT = moment(number), repeated()
+    number, last = min(at, len(names()) - 1), len(names()) - 1
+
+    def told() -> Answer:
+        n_heads = moment(studio, last).induction_LH.shape[1]
+        chosen = layer, head
+        if layer < 0 or head < 0:
+            chosen = divmod(int(moment(studio, last).induction_LH.argmax()), n_heads)
+        return _one(studio, number, chosen, q)
+
+    known = (_kept.get(_kept.key(studio.models, names()[one])) is not None for one in (number, last))
+    return promptly(all(known), told)
+
+
+def _one(studio: Studio, number: int, chosen: tuple[int, int], q: int) -> Answer:
+    one, name, (layer, head) = moment(studio, number), names()[number], chosen
     n_layers, n_heads = one.induction_LH.shape
-    if layer < 0 or head < 0:
-        layer, head = divmod(int(moment(len(names()) - 1).induction_LH.argmax()), n_heads)
     if layer >= n_layers or head >= n_heads:
         raise UsageError(f"{NAME} has the layers 0 to {n_layers - 1}, with the heads 0 to {n_heads - 1}")
-    tokenizer = whole().tokenizer
-    assert tokenizer is not None
     row_S = one.pattern_LHTS[layer, head, q]
     scores = float(one.induction_LH[layer, head]), float(one.previous_LH[layer, head])
-    name = f"{NAME}{AT}{names()[number]}"
     target = q - LONGEST + 1
+    tokens_T = repeated(studio.models.about(NAME)["vocab"])[0]
     return Answer(
         data={
             "name": name,
@@ -153,8 +167,9 @@ def snapshot(
             "layers": n_layers,
             "heads": n_heads,
             "q": q,
-            "tokens": tokenizer.pieces(tokens_BT[0].tolist()),
+            "tokens": studio.models.tokenizer(NAME).pieces(tokens_T.tolist()),
             "half": LONGEST,
+            "back": LONGEST - 1,
             "target": target if target > 0 else -1,
             "on_target": float(row_S[target]) if target > 0 else 0.0,
             "largest": int(row_S.argmax()),

@@ -1,23 +1,23 @@
 import { Tensor, type Numbers } from '../../lib/tensor';
 
-/** What queries of a layer may look at: nothing after themselves, or nothing farther than a window. */
-export interface Masked {
-  mask: 'causal' | 'full';
-  window: number | null;
+/** Which keys each query may look at: from `first` to the one before `end`. */
+export interface Visible {
+  first: Numbers;
+  end: Numbers;
 }
 
-/** The keys that a query may not look at, as runs [from, to). A window of a causal layer counts the query itself. */
-export function hidden({ mask, window }: Masked, query: number, keys: number): [number, number][] {
-  const runs: [number, number][] = [];
-  const first = window === null ? 0 : mask === 'causal' ? query - window + 1 : query - window;
-  if (first > 0) runs.push([0, Math.min(first, keys)]);
-  const last = mask === 'causal' ? query : window === null ? keys - 1 : query + window;
-  if (last + 1 < keys) runs.push([last + 1, keys]);
-  return runs;
+/** The keys that a query may not look at, as runs [from, to). */
+export function hidden(visible: Visible | null, query: number, keys: number): [number, number][] {
+  if (!visible) return [];
+  const runs: [number, number][] = [
+    [0, visible.first[query]],
+    [visible.end[query], keys],
+  ];
+  return runs.filter(([from, to]) => to > from);
 }
 
-export function isHidden(masked: Masked, query: number, key: number, keys: number): boolean {
-  return hidden(masked, query, keys).some(([from, to]) => key >= from && key < to);
+export function isHidden(visible: Visible | null, query: number, key: number): boolean {
+  return visible !== null && (key < visible.first[query] || key >= visible.end[query]);
 }
 
 /** A map, and again at half the size by the largest of four cells, until it fits a small screen. */

@@ -1,6 +1,6 @@
 import type { Ablation, RunRecord } from './types';
 
-export interface RunAsked {
+interface RunAsked {
   model: string;
   text?: string | null;
   source?: string | null;
@@ -12,14 +12,11 @@ export interface RunAsked {
   ablate?: Ablation[];
 }
 
-/** What the server says of a request that it refused. */
-export async function refusal(answer: Response): Promise<Error> {
-  try {
-    const { error } = (await answer.json()) as { error?: string };
-    return new Error(error ?? `The server answered ${answer.status}.`);
-  } catch {
-    return new Error(`The server answered ${answer.status}.`);
-  }
+/** What the server answered. It tells what it refuses in an answer like any other: see `Telling` in explore/routes.py. */
+export async function checked<T>(answer: Response): Promise<T> {
+  const told = (await answer.json().catch(() => ({}))) as T & { error?: string };
+  if (!answer.ok || told.error) throw new Error(told.error ?? `The server answered ${answer.status}.`);
+  return told;
 }
 
 /** Runs a model once, or finds the run again. Ending the signal ends the pass. */
@@ -31,17 +28,18 @@ export async function makeRun(asked: RunAsked, signal?: AbortSignal): Promise<Ru
     body: JSON.stringify(body),
     signal,
   });
-  if (!answer.ok) throw await refusal(answer);
-  return (await answer.json()) as RunRecord;
+  return checked<RunRecord>(answer);
 }
 
 /** A run that the server still keeps. */
 export async function findRun(run: string, signal?: AbortSignal): Promise<RunRecord> {
+  if (!/^[0-9a-f]{64}$/.test(run)) throw new Error('This is no name of a run.');
   const answer = await fetch(`/api/v1/runs/${encodeURIComponent(run)}`, { signal });
-  if (!answer.ok) throw await refusal(answer);
-  return (await answer.json()) as RunRecord;
+  return checked<RunRecord>(answer);
 }
 
+/** Bytes: the server takes no larger file. */
+const MOST = 2_000_000;
 const LARGE = 1_500_000;
 const SIDE = 1024;
 
@@ -49,18 +47,19 @@ const SIDE = 1024;
 export async function givePicture(file: Blob): Promise<string> {
   const bytes = file.size > LARGE ? await smaller(file) : file;
   const answer = await fetch('/api/v1/pictures', { method: 'POST', body: bytes, headers: { 'content-type': 'application/octet-stream' } });
-  if (!answer.ok) throw await refusal(answer);
-  return ((await answer.json()) as { picture: string }).picture;
+  return (await checked<{ picture: string }>(answer)).picture;
 }
 
 export async function giveSound(file: Blob): Promise<string> {
+  if (file.size > MOST) throw new Error('The file is larger than 2 MB; give a shorter piece of it.');
   const answer = await fetch('/api/v1/sounds', { method: 'POST', body: file, headers: { 'content-type': 'application/octet-stream' } });
-  if (!answer.ok) throw await refusal(answer);
-  return ((await answer.json()) as { sound: string }).sound;
+  return (await checked<{ sound: string }>(answer)).sound;
 }
 
 async function smaller(file: Blob): Promise<Blob> {
-  const picture = await createImageBitmap(file);
+  const picture = await createImageBitmap(file).catch(() => {
+    throw new Error('This is no picture that can be read.');
+  });
   const shrink = Math.min(1, SIDE / Math.max(picture.width, picture.height));
   const canvas = document.createElement('canvas');
   canvas.width = Math.max(1, Math.round(picture.width * shrink));

@@ -21,7 +21,7 @@ export const chapters: Chapter[] = [
   },
   {
     slug: '3-attention', component: 'Attention', number: 3, title: 'Scaled dot product',
-    promise: 'Ten words, four steps, every number.',
+    promise: 'Ten words, five steps, every number.',
   },
   {
     slug: '4-heads', component: 'Heads', number: 4, title: 'Many heads',

@@ -41,11 +41,11 @@ function one({ layer, part = 'mixer', stack, heads, queries, keys, mode }: Ablat
 }
 
 /** In words: "head 1 of layer 3". */
-export function said({ layer, part = 'mixer', stack, heads, queries, keys }: Ablation, token: (i: number) => string = String): string {
+export function said({ layer, part = 'mixer', stack, heads, queries, keys }: Ablation, token: (i: number, end: 'query' | 'key') => string = String): string {
   const where = `${stack ? 'encoder ' : ''}layer ${layer}`;
   const kinds = { mixer: 'attention', ffn: 'the MLP', cross: 'cross-attention', block: 'all' };
   const which = heads?.length ? `${part === 'cross' ? 'cross-attention head' : 'head'} ${heads[0]}` : kinds[part];
-  const link = queries?.length && keys?.length ? `, from “${token(queries[0])}” to “${token(keys[0])}”` : '';
+  const link = queries?.length && keys?.length ? `, from “${token(queries[0], 'query')}” to “${token(keys[0], 'key')}”` : '';
   return `${which} of ${where}${link}`;
 }
 
