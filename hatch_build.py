@@ -60,8 +60,15 @@ class Frontend(BuildHookInterface):
     def _build(self, npm: Sequence[str | Path]) -> None:
         # What the tools say goes to standard error: standard output belongs to the protocol of the build.
         environment = {**os.environ, "PATH": f"{Path(npm[0]).parent}{os.pathsep}{os.environ.get('PATH', '')}"}
-        patience = ("--fetch-retries=1", "--fetch-timeout=30000", "--fetch-retry-maxtimeout=5000")
-        for words in (("ci", "--ignore-scripts", "--no-audit", "--no-fund", *patience), ("run", "build")):
+        patience = {"retries": 1, "timeout": 30_000, "retry-mintimeout": 1_000, "retry-maxtimeout": 5_000}
+        install = (
+            "ci",
+            "--ignore-scripts",
+            "--no-audit",
+            "--no-fund",
+            *(f"--fetch-{k}={v}" for k, v in patience.items()),
+        )
+        for words in (install, ("run", "build")):
             subprocess.run(
                 [*map(str, npm), *words], cwd=self._root / SOURCES, env=environment, stdout=sys.stderr, check=True
             )
