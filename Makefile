@@ -1,12 +1,15 @@
 # make studio [MODEL=SOURCE] | demo [TEXT="A sentence"] | test | check | bench. Each makes .venv when it is missing, and installs again when what it installs changed.
 PYTHON ?= python3
 BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 INSTALLED := .venv/.installed
 PAGES := $(shell find frontend -type f -not -path '*/node_modules/*')
 
 .PHONY: studio demo test check lint bench install browser
 
+# The pages are built by the install; where npm could not be reached then, it is tried again.
 studio: $(INSTALLED)
+	test -f clearhead/studio/static/index.html || $(PIP) --no-deps -e .
 	$(BIN)/python -m clearhead studio $(if $(MODEL),--model '$(subst ','\'',$(MODEL))')
 
 demo: $(INSTALLED)
@@ -42,5 +45,5 @@ browser:
 
 $(INSTALLED): pyproject.toml constraints.txt hatch_build.py $(PAGES)
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[gemma,claims,train,studio,notebook,test,dev]"
+	$(PIP) -e ".[gemma,claims,train,studio,notebook,test,dev]"
 	touch $@

@@ -39,6 +39,7 @@ def test_page(opened: Opener, route: str, variant: str) -> None:
     watched = opened(variant)
     page = watched.open(route)
     assert page.locator("h1").count() == 1
+    assert (page.locator("h1").inner_text() == "There is no such page") == (route == "/nowhere")
     assert page.title().endswith("clearhead studio")
     assert page.evaluate(SIDEWAYS) == []
     assert page.evaluate(CUT_OFF) == []
