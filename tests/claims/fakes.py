@@ -13,7 +13,7 @@ from textwrap import dedent, indent
 import pytest
 
 import clearhead.claims
-from clearhead.claims import catalogue
+from clearhead.claims import catalogue, index, report
 from clearhead.claims.code import code_of
 from clearhead.cli import main
 
@@ -105,8 +105,10 @@ class Fakes:
         vars(clearhead.claims).pop("fakes", None)
         code_of.cache_clear()
         monkeypatch.setattr(clearhead.claims, "__path__", [*clearhead.claims.__path__, str(self.folder)])
-        monkeypatch.setattr(catalogue, "CHAPTERS", {"fakes": self.names()})
-        monkeypatch.setattr(catalogue, "TITLES", {"fakes": "Fakes"})
+        for module in (catalogue, index):
+            monkeypatch.setattr(module, "CHAPTERS", {"fakes": self.names()})
+        for module in (catalogue, report, index):
+            monkeypatch.setattr(module, "TITLES", {"fakes": "Fakes"})
         monkeypatch.setattr(sys, "dont_write_bytecode", True)  # files change within a second
 
     def main(self, monkeypatch: pytest.MonkeyPatch, *args: str) -> int:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 
 import clearhead
 from clearhead.errors import ClearheadError, UsageError
@@ -21,7 +21,7 @@ from clearhead.lens.logit_lens import logit_lens
 from clearhead.lens.seen import Seen
 from clearhead.studio import widgets
 from clearhead.studio.frames import unpack
-from tests.studio.browser.conftest import CHROMIUM, FLAGS
+from tests.studio.conftest import CHROMIUM
 from tests.studio.notebook import Notebook
 
 TEXT = "The cat sat on the mat"
@@ -190,14 +190,6 @@ def test_a_long_computation_streams_and_is_stopped(stub: Path, monkeypatch: pyte
 
 
 # ---- in a browser
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
-        yield browser
-        browser.close()
 
 
 @pytest.fixture

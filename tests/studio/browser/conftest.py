@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -14,22 +13,11 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request
+
+from tests.studio.conftest import CHROMIUM
 
 STATIC = Path(__file__).parents[3] / "clearhead" / "studio" / "static"
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-FLAGS = (
-    # Tests may run as root, in a container without shared memory, and ask the network for nothing.
-    "--no-sandbox",
-    "--disable-dev-shm-usage",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--font-render-hinting=none",
-)
 QUIET = """() => {
   const busy = document.querySelector('[aria-busy=true]') || document.fonts.status !== 'loaded';
   const now = performance.now();
@@ -95,14 +83,6 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
             process.kill()
             raise
     assert code in (0, 130), "the Studio did not end quietly"
-
-
-@pytest.fixture(scope="session")
-def chromium() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
-        yield browser
-        browser.close()
 
 
 @dataclass
