@@ -1,1 +1,1 @@
-"""What the lesson's figures ask: a file or a folder for each part of a chapter, each with a few operations."""
+"""What the lesson's figures ask: a folder for each chapter, each file a few operations."""

@@ -17,17 +17,15 @@ from clearhead.claims.block.gradient_by_depth import first_gradients, last_gradi
 from clearhead.claims.block.two_thirds import STANDARD, share_in_mlp
 from clearhead.errors import ClearheadError, UsageError
 from clearhead.studio.context import Studio
-from clearhead.studio.lesson import (
-    block,
-    block_fed,
-    block_fed_picture,
-    block_fed_sound,
-    block_norms,
-    block_opened,
-    block_pass,
-)
+from clearhead.studio.lesson.block import diagram as block
+from clearhead.studio.lesson.block import fed as block_fed
+from clearhead.studio.lesson.block import fed_picture as block_fed_picture
+from clearhead.studio.lesson.block import fed_sound as block_fed_sound
+from clearhead.studio.lesson.block import norms as block_norms
+from clearhead.studio.lesson.block import opened as block_opened
+from clearhead.studio.lesson.block import reading as block_pass
+from clearhead.studio.lesson.block.drawn_clothes import SHAPES, drawn
 from clearhead.studio.lesson.drawing import DRAWING
-from clearhead.studio.lesson.drawn_clothes import SHAPES, drawn
 from clearhead.studio.models import Models
 from clearhead.studio.run_folders import RunFolders
 from tests.studio.snippets import assert_prints

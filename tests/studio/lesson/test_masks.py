@@ -12,7 +12,12 @@ import clearhead
 from clearhead.claims.scaled.ten_words import SENTENCE
 from clearhead.errors import ClearheadError, UsageError
 from clearhead.studio.context import Studio
-from clearhead.studio.lesson import filling, masks, translating, writing  # noqa: F401 (they register operations)
+from clearhead.studio.lesson.masks import families as masks  # noqa: F401
+from clearhead.studio.lesson.masks import (
+    filling,
+    translating,  # noqa: F401
+    writing,
+)
 from clearhead.studio.models import Models
 from clearhead.studio.operations import Answer, ask
 from tests.studio.snippets import assert_prints

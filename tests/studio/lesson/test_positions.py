@@ -14,8 +14,8 @@ from clearhead.config import RotaryConfig, YarnScaling
 from clearhead.errors import UsageError
 from clearhead.nn.rotary import frequencies
 from clearhead.ops import positions as ops
-from clearhead.studio.lesson import positions
-from clearhead.studio.lesson import positions_rotary as rotary
+from clearhead.studio.lesson.positions import absolute as positions
+from clearhead.studio.lesson.positions import rotary
 from tests.studio.snippets import assert_prints
 
 torch.set_num_threads(1)

@@ -13,7 +13,13 @@ from clearhead.claims.scale.power_laws import KAPLAN
 from clearhead.costs.traffic import Heads, tiled
 from clearhead.errors import UsageError
 from clearhead.studio.context import Studio
-from clearhead.studio.lesson import laws, remedies, scale, service, tiles  # noqa: F401 (they register operations)
+from clearhead.studio.lesson.scale import calculator as scale  # noqa: F401
+from clearhead.studio.lesson.scale import (
+    laws,
+    remedies,  # noqa: F401
+    service,  # noqa: F401
+    tiles,  # noqa: F401
+)
 from clearhead.studio.models import Models
 from clearhead.studio.operations import Answer, ask
 from clearhead.studio.presets import writers

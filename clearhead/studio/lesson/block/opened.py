@@ -12,7 +12,7 @@ from torch import Tensor
 from clearhead.errors import ClearheadError, UsageError
 from clearhead.lens.stream import Addition
 from clearhead.studio.context import Studio
-from clearhead.studio.lesson.block_pass import TEXT, ModelId, Pass, Text, after, after_name, passed, slot_of
+from clearhead.studio.lesson.block.reading import TEXT, ModelId, Pass, Text, after, after_name, passed, slot_of
 from clearhead.studio.operations import Answer, operation
 
 TOP = 5

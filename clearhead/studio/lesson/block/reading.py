@@ -15,7 +15,7 @@ from clearhead.lens.stream import AFTER, Addition, additions
 from clearhead.model.transformer import Transformer
 from clearhead.studio.context import Studio
 from clearhead.studio.kept import KeptResults
-from clearhead.studio.lesson.block_parts import Plan, plan
+from clearhead.studio.lesson.block.parts import Plan, plan
 from clearhead.taps import catalogue
 
 MOST_TOKENS = 48

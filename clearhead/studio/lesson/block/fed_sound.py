@@ -22,7 +22,7 @@ from clearhead.generation.result import Result
 from clearhead.inputs.audio import AudioProcessor, read_sound
 from clearhead.lens import Seen, look
 from clearhead.studio.context import Studio
-from clearhead.studio.lesson.block_fed import lengths_of, told_of
+from clearhead.studio.lesson.block.fed import lengths_of, told_of
 from clearhead.studio.operations import Answer, operation
 from clearhead.training.corpora.spoken_numbers import Clip, speak, words
 

@@ -25,7 +25,7 @@ from clearhead.costs.count import Counts, counts
 from clearhead.costs.devices import bytes_of
 from clearhead.costs.serving import state_at
 from clearhead.costs.shape import shape
-from clearhead.studio.lesson.scale import Context, blocks_of, curve_of, growth_of, lengths
+from clearhead.studio.lesson.scale.calculator import Context, blocks_of, curve_of, growth_of, lengths
 from clearhead.studio.operations import Answer, operation
 from clearhead.studio.presets import counted, groupings, writers
 

@@ -14,8 +14,8 @@ from clearhead.errors import ClearheadError, UsageError
 from clearhead.inputs.images import ImageProcessor
 from clearhead.lens import look
 from clearhead.studio.context import Studio
-from clearhead.studio.lesson.block_fed import TOP, best_of, lengths_of, told_of
-from clearhead.studio.lesson.drawn_clothes import SHAPES, drawn
+from clearhead.studio.lesson.block.drawn_clothes import SHAPES, drawn
+from clearhead.studio.lesson.block.fed import TOP, best_of, lengths_of, told_of
 from clearhead.studio.operations import Answer, operation
 from clearhead.training.corpora import fashion
 
@@ -109,7 +109,7 @@ import torch
 
 import clearhead
 from clearhead.inputs.images import ImageProcessor
-from clearhead.studio.lesson.drawn_clothes import drawn
+from clearhead.studio.lesson.block.drawn_clothes import drawn
 
 model = clearhead.load("clear-vit")
 pixels = ImageProcessor.from_folder(model.origin.where)(drawn("{name}"))

@@ -6,7 +6,7 @@ from typing import Any
 
 from clearhead.lens.stream import Addition
 from clearhead.studio.context import Studio
-from clearhead.studio.lesson.block_pass import TEXT, ModelId, Pass, Text, after, passed, slot_of
+from clearhead.studio.lesson.block.reading import TEXT, ModelId, Pass, Text, after, passed, slot_of
 from clearhead.studio.operations import Answer, operation
 
 

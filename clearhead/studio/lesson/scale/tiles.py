@@ -15,7 +15,7 @@ from clearhead.errors import UsageError
 from clearhead.ops.attention import Trace, attention, traced
 from clearhead.ops.attention_tiled import attention_tiled
 from clearhead.ops.masks import Everything, bind
-from clearhead.studio.lesson.masks import Drawn
+from clearhead.studio.lesson.masks.families import Drawn
 from clearhead.studio.operations import Answer, operation
 from clearhead.studio.presets import counted, writers
 

@@ -14,7 +14,7 @@ from clearhead.errors import UsageError
 from clearhead.lens import Seen, look
 from clearhead.model.describe import describe
 from clearhead.studio.context import Studio
-from clearhead.studio.lesson.block_pass import TEXT, Text, passed
+from clearhead.studio.lesson.block.reading import TEXT, Text, passed
 from clearhead.studio.operations import Answer, operation
 
 TOP = 4
