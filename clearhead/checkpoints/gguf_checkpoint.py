@@ -10,8 +10,9 @@ from torch import Tensor
 from clearhead.checkpoints.checkpoint import Checkpoint, TensorInfo
 from clearhead.checkpoints.gguf_header import GGUFEntry, GGUFHeader, read_header
 from clearhead.checkpoints.gguf_quants import dequantise
-from clearhead.checkpoints.mapped import MappedFile
+from clearhead.checkpoints.mapped import DOWNLOAD_AGAIN, MappedFile
 from clearhead.errors import ClearheadError
+from clearhead.ops.blocks import scales
 
 SPLIT_NAME = re.compile(r"(.*-)(\d{5})-of-(\d{5})\.gguf")
 
@@ -55,6 +56,18 @@ class GGUFCheckpoint(Checkpoint):
         if entry.type.dtype is not None:
             return raw.view(entry.type.dtype)
         return dequantise(raw.view(1, -1), entry.type.name, end - begin).view(-1)
+
+    def blocks(self, name: str) -> Tensor:
+        """A quantised tensor as it lies in the file, (..., bytes a row) of uint8: mapped memory, not to be written to.
+
+        Raises:
+            ClearheadError: one of its scales is not a number.
+        """
+        file, entry = self._places[name]
+        raw = file.lend(entry.begin, entry.end)
+        if not all(bool(scale.isfinite().all()) for scale in scales(raw, entry.type.name)):
+            raise ClearheadError(f"{file.path}: the weights of {name!r} hold NaN or infinity. {DOWNLOAD_AGAIN}")
+        return raw.view(*entry.shape[:-1], -1)
 
     def _release(self, name: str, begin: int, end: int) -> None:
         file, entry = self._places[name]

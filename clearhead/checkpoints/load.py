@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.checkpoints.checkpoint import Checkpoint
+from clearhead.checkpoints.keeping import Keeping, Weights, in_blocks, keeping_of
 from clearhead.checkpoints.source import open_checkpoint
 from clearhead.checkpoints.write import write_checkpoint
 from clearhead.config import Scaling, TransformerConfig, TwoTowersConfig
@@ -19,12 +20,13 @@ from clearhead.errors import ClearheadError
 from clearhead.families import FAMILIES, Family, family_of, gguf_config, gguf_family_of
 from clearhead.families.family import GGUFFile
 from clearhead.families.rope import scaling_from
-from clearhead.families.weights import Plan, expand, plan
+from clearhead.families.weights import Match, Plan, expand, plan
 from clearhead.inputs.tokenizer import Tokenizer
 from clearhead.model.build import build
 from clearhead.model.init import initialise
 from clearhead.model.rope import with_rope
 from clearhead.model.transformer import Transformer
+from clearhead.ops.quantised import QuantisedTensor, plain
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
 
@@ -112,6 +114,7 @@ def load(
     new_head: bool = False,
     labels: Sequence[str] = (),
     rope: Scaling | Mapping[str, Any] | None = None,
+    weights: Weights = "plain",
 ) -> Transformer:
     """Load a model: a folder in the Hub's layout, a .gguf file, a Hub id, or the name of a model that this
     package or another ships (`clear-2l@0003` is a snapshot along the training of one).
@@ -128,17 +131,21 @@ def load(
         labels: names of labels, for a new head of them. One that the checkpoint has is of others, and not read.
         rope: another scaling of rotary positions, for texts longer than the model was trained on: a record such as
             YarnScaling, or a mapping in the words of published configs, {"rope_type": "yarn", "factor": 4.0}.
+        weights: how the matrices are kept. "plain": as numbers of `dtype`. "stored": those that a GGUF file has
+            quantised stay in its blocks, where the file is mapped into memory; "auto": so from such a file, else plain.
+            "int8" and "int4": made so from any checkpoint (8.5 and 4.5 bits a weight). Kept so they can only be read,
+            and are several times as fast to decode with; docs/speed.md says what each loses.
 
     Raises:
         ClearheadError: anything about the source that is not understood; nothing is guessed and nothing is random.
     """
-    wanted = _dtype(dtype)
+    wanted, keeping = _dtype(dtype), keeping_of(weights, torch.device(device))
     with open_checkpoint(source, revision=revision, token=token) as checkpoint:
         made = blueprint(checkpoint, architecture=architecture, new_head=new_head, labels=labels, rope=rope)
         model, origin = made.model, made.origin
         tokenizer = _tokenizer(checkpoint, model)
         kind = wanted or usual_dtype(checkpoint)
-        _fill(model, made.plan, checkpoint, kind, torch.device(device))
+        _fill(model, made.plan, checkpoint, kind, torch.device(device), keeping)
     model.tokenizer = tokenizer
     model.origin = origin
     return model.eval()
@@ -232,50 +239,75 @@ def _file_tensors(model: Transformer, family: Family) -> Iterator[tuple[str, Ten
     if homeless:
         raise ClearheadError(f"a {family.model_type} checkpoint has no place for {', '.join(sorted(homeless)[:4])}")
     for match in matches:
-        tensors = match.op.save([parameters[name].detach() for name in match.parameters], model.config)
+        tensors = match.op.save([plain(parameters[name].detach()) for name in match.parameters], model.config)
         yield from zip(match.files, tensors, strict=True)
     for name, make in layout.constants.items():
         if (constant := make(model.config)) is not None:
             yield name, constant.to(model.dtype)
 
 
-def _fill(model: Transformer, wanted: Plan, checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device) -> None:
+def _fill(
+    model: Transformer, wanted: Plan, checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device, keeping: Keeping
+) -> None:
     """Read every tensor into its place, one at a time."""
-    owners = _owners(model)
+    found = _owners(model)
+    owners = {name: found[id(parameter)] for name, parameter in model.named_parameters()}
+
+    def put(name: str, data: Tensor) -> None:
+        """A parameter that so far has only a shape, in every module that shares it."""
+        old = model.get_parameter(name)
+        parameter = nn.Parameter(data, old.requires_grad and not isinstance(data, QuantisedTensor))
+        for owner, leaf in owners[name]:
+            setattr(owner, leaf, parameter)
 
     def place(name: str, file: str | None = None) -> Tensor:
-        """Real memory for a parameter that so far has only a shape, in every module that shares it."""
+        """Real memory for a parameter."""
         old, kind = model.get_parameter(name), dtype
         stored = checkpoint.tensors[file].dtype if file is not None else dtype
-        if isinstance(stored, torch.dtype) and any(leaf in getattr(m, "wide", ()) for m, leaf in owners[id(old)]):
+        if isinstance(stored, torch.dtype) and any(leaf in getattr(m, "wide", ()) for m, leaf in owners[name]):
             kind = torch.promote_types(dtype, stored)
-        parameter = nn.Parameter(torch.empty(old.shape, dtype=kind, device=device), old.requires_grad)
-        for owner, leaf in owners[id(old)]:
-            setattr(owner, leaf, parameter)
-        return parameter.data
+        put(name, torch.empty(old.shape, dtype=kind, device=device))
+        return model.get_parameter(name).data
 
-    # All places first: made between the reads, they would pin the holes that the reads leave in the heap.
-    all_places = [[place(name, match.files[0]) for name in match.parameters] for match in wanted.matches]
+    kinds = {name: keeping.kind(model, name) for match in wanted.matches for name in match.parameters}
+    plain_ones: list[tuple[Match, list[Tensor]]] = []
+    for match in wanted.matches:
+        stored = keeping.as_stored(match, model, checkpoint, dtype)
+        if stored is not None:
+            for name, tensor in zip(match.parameters, stored, strict=True):
+                put(name, tensor)
+        elif any(kinds[name] for name in match.parameters):
+            _read(match, [place(name, match.files[0]) for name in match.parameters], checkpoint, model)
+            for name in match.parameters:
+                if (kind := kinds[name]) is not None:
+                    put(name, in_blocks(model.get_parameter(name), kind))
+        else:
+            # All places first: made between the reads, they would pin the holes that the reads leave in the heap.
+            plain_ones.append((match, [place(name, match.files[0]) for name in match.parameters]))
     new = [place(name) for name in wanted.new]
     if new:
         initialise(model, only=frozenset(wanted.new))
-    for match, places in zip(wanted.matches, all_places, strict=True):
-        views = match.op.views(places)
-        if views is not None:
-            for file, view in zip(match.files, views, strict=True):
-                checkpoint.read_into(file, view)
-            continue
-        files = [checkpoint.read(file) for file in match.files]
-        pieces = match.op.load(files, [tuple(p.shape) for p in places], model.config)
-        for target, piece in zip(places, pieces, strict=True):
-            target.copy_(piece)
+    for match, places in plain_ones:
+        _read(match, places, checkpoint, model)
     for file, parameter in wanted.repeats:
-        kept = model.get_parameter(parameter)
-        if not torch.equal(checkpoint.read(file).to(dtype).view(kept.shape), kept.detach().cpu()):
+        values = model.get_parameter(parameter).detach()
+        if not torch.equal(checkpoint.read(file).to(dtype).view(values.shape), values.cpu()):
             raise ClearheadError(
                 f"{checkpoint.where}: the config ties {parameter} and {file}, and the file has two that differ; set "
                 "tie_word_embeddings to false in config.json to keep both, or delete the one that is not wanted"
             )
+
+
+def _read(match: Match, places: list[Tensor], checkpoint: Checkpoint, model: Transformer) -> None:
+    """Read the tensors of a row into their places."""
+    views = match.op.views(places)
+    if views is not None:
+        for file, view in zip(match.files, views, strict=True):
+            checkpoint.read_into(file, view)
+        return
+    files = [checkpoint.read(file) for file in match.files]
+    for target, piece in zip(places, match.op.load(files, [tuple(p.shape) for p in places], model.config), strict=True):
+        target.copy_(piece)
 
 
 def _owners(model: nn.Module) -> dict[int, list[tuple[nn.Module, str]]]:

@@ -39,6 +39,7 @@ class MappedFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._lent = False
         try:
             with path.open("rb") as file:
                 refuse_lfs_pointer(path, file.read(len(LFS_POINTER)))
@@ -55,6 +56,11 @@ class MappedFile:
             return torch.empty(0, dtype=torch.uint8)
         return torch.frombuffer(self.data, dtype=torch.uint8, count=end - begin, offset=begin)
 
+    def lend(self, begin: int, end: int) -> Tensor:
+        """As `bytes_at`, for a tensor that outlives this: the file stays mapped for as long as such a tensor lives."""
+        self._lent = True
+        return self.bytes_at(begin, end)
+
     def release(self, begin: int, end: int) -> None:
         """Give the pages of [begin, end) back to the system; a later read brings them in again."""
         if end > begin and hasattr(mmap, "MADV_DONTNEED"):
@@ -62,7 +68,11 @@ class MappedFile:
             self.data.madvise(mmap.MADV_DONTNEED, first, end - first)
 
     def close(self) -> None:
-        """Unmap the file, or leave it to the garbage collector while a tensor still looks at it."""
+        """Unmap the file, or leave it to the garbage collector where something still looks at it: a tensor holds on to
+        what it was made from, but does not keep it from being closed.
+        """
+        if self._lent:
+            return
         try:
             self.data.close()
         except BufferError:

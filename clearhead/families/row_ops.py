@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import ClassVar, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -17,6 +17,11 @@ Config = TransformerConfig | TwoTowersConfig
 @runtime_checkable
 class Op(Protocol):
     """How the tensors of one row differ between file and modules. `save` undoes `load` bit for bit."""
+
+    @property
+    def moves_rows(self) -> bool:
+        """Whether it only moves whole rows (..., width), so that rows packed in fewer bytes are moved alike."""
+        ...
 
     def load(self, files: list[Tensor], shapes: list[Shape], config: Config) -> list[Tensor]:
         """The parameters (of `shapes`), from the file's tensors."""
@@ -38,6 +43,8 @@ class Op(Protocol):
 @dataclass(frozen=True)
 class Same:
     """One tensor, as it is."""
+
+    moves_rows: ClassVar[bool] = True
 
     def load(self, files: list[Tensor], shapes: list[Shape], config: Config) -> list[Tensor]:
         return files
@@ -63,6 +70,8 @@ class Tied(Same):
 class Stack:
     """One tensor a number that only the file counts (`{e}`: its experts); here they lie along a first dimension."""
 
+    moves_rows: ClassVar[bool] = True
+
     def load(self, files: list[Tensor], shapes: list[Shape], config: Config) -> list[Tensor]:
         return [torch.stack(files)]
 
@@ -80,6 +89,7 @@ class Stack:
 class Joined(Stack):
     """One tensor of shape (1, 1, width) a word, which stands in the file's name for `{w}`; here they are rows."""
 
+    moves_rows: ClassVar[bool] = False
     words: tuple[str, ...]
 
     def load(self, files: list[Tensor], shapes: list[Shape], config: Config) -> list[Tensor]:
@@ -104,6 +114,10 @@ class Concat:
 
     transposed: bool = False
     dim: int = 0
+
+    @property
+    def moves_rows(self) -> bool:
+        return self.dim == 0 and not self.transposed
 
     def load(self, files: list[Tensor], shapes: list[Shape], config: Config) -> list[Tensor]:
         return list(self._turned(files[0]).split([shape[self.dim] for shape in shapes], dim=self.dim))
@@ -132,6 +146,8 @@ Transpose = Concat(transposed=True)
 class _Computed:
     """The base of those whose parameters are not views of the file's tensors, one tensor of the same shape."""
 
+    moves_rows: ClassVar[bool] = False
+
     def file_shapes(self, shapes: list[Shape]) -> list[Shape]:
         return shapes
 
@@ -142,6 +158,8 @@ class _Computed:
 @dataclass(frozen=True)
 class PerHead(_Computed):
     """Several projections in one tensor, head by head: rows [head, projection, width] (GPT-NeoX)."""
+
+    moves_rows: ClassVar[bool] = True
 
     def load(self, files: list[Tensor], shapes: list[Shape], config: Config) -> list[Tensor]:
         by_head = files[0].unflatten(0, (-1, len(shapes), _head_width(config)))
@@ -178,6 +196,8 @@ class Leading:
 
     n: int
 
+    moves_rows: ClassVar[bool] = False
+
     def load(self, files: list[Tensor], shapes: list[Shape], config: Config) -> list[Tensor]:
         return [files[0].view(shapes[0])]
 
@@ -194,6 +214,8 @@ class Leading:
 @dataclass(frozen=True)
 class RopeOrder(_Computed):
     """Query or key rows whose rotary pairs are neighbours in the file, and half a head apart here."""
+
+    moves_rows: ClassVar[bool] = True
 
     def load(self, files: list[Tensor], shapes: list[Shape], config: Config) -> list[Tensor]:
         pairs = files[0].unflatten(0, (-1, _head_width(config) // 2, 2))

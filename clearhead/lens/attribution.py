@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 import torch
 from torch import Tensor
@@ -32,6 +32,13 @@ if TYPE_CHECKING:
     from clearhead.model.transformer import Transformer
 
 
+class Products(NamedTuple):
+    """A dot product: its first pairs of factors, (some, 2), and of how many products it is the sum."""
+
+    pairs: Tensor
+    n: int
+
+
 @dataclass(frozen=True, eq=False)
 class Attribution(Table):
     """Of every row of the batch: a table of parts and the `others`, which together sum to `logit`.
@@ -47,6 +54,8 @@ class Attribution(Table):
     """The logit, or the difference of two, as the pass gave it: (B,)."""
     note: str
     """What has to be known of the sum, such as a soft-cap that follows."""
+    products: dict[tuple[int, int] | str, Products]
+    """How a part of the first text was made, by its row and column, or its name among the `others`."""
 
     @property
     def total(self) -> Tensor:
@@ -136,6 +145,7 @@ def attribution(
         by_row=table.by_row,
         others={**table.others, **parts.biases},
         logit=logit_B.cpu(),
+        products=table.products,
         note="" if cap is None else f"of the logit before the soft-cap of {cap:g}",
     )
 
@@ -146,6 +156,7 @@ class _Layout:
     rows: list[str]
     columns: list[str]
     others: dict[str, Tensor]
+    products: dict[tuple[int, int] | str, Products]
 
 
 def _by_layer(added: list[Addition], parts: Parts, by: By) -> _Layout:
@@ -162,11 +173,18 @@ def _by_layer(added: list[Addition], parts: Parts, by: By) -> _Layout:
             columns += names
     n_rows = next(iter(parts.pieces.values())).shape[0]
     by_row = torch.full((n_rows, len(layers), len(columns)), torch.nan, dtype=torch.float64)
+    products: dict[tuple[int, int] | str, Products] = {
+        name: Products(parts.products[name][0], parts.lengths[name]) for name in parts.embedding
+    }
     for addition in shown:
+        row, pairs_NK2 = layers.index(addition.layer), parts.products[addition.label]
+        for column, pairs_K2 in enumerate(pairs_NK2, starts[addition.kind]):
+            products[row, column] = Products(pairs_K2, parts.lengths[addition.label])
         pieces_BN, start = parts.pieces[addition.label], starts[addition.kind]
         by_row[:, layers.index(addition.layer), start : start + pieces_BN.shape[1]] = pieces_BN
     whole = {a.label: parts.pieces[a.label].sum(-1) for a in added if a not in shown}
-    return _Layout(by_row, [f"layer {layer}" for layer in layers], columns, {**parts.embedding, **whole})
+    rows = [f"layer {layer}" for layer in layers]
+    return _Layout(by_row, rows, columns, {**parts.embedding, **whole}, products)
 
 
 def _by_token(added: list[Addition], parts: Parts, seen: Seen, slot_B: Tensor) -> _Layout:
@@ -175,15 +193,19 @@ def _by_token(added: list[Addition], parts: Parts, seen: Seen, slot_B: Tensor) -
     crossed = [parts.pieces[a.label].shape[1] for a in added if a.kind == "cross"]
     by_row = torch.zeros(n_rows, 1 + len(added), n_tokens + max(crossed, default=0), dtype=torch.float64)
     rows = torch.arange(n_rows)
+    products: dict[tuple[int, int] | str, Products] = {}
     by_row[rows, 0, slot_B] = sum(parts.embedding.values(), torch.zeros(n_rows, dtype=torch.float64))
     for place, addition in enumerate(added, 1):
-        pieces_BN = parts.pieces[addition.label]
-        if taken_apart(addition, "position"):
-            start = n_tokens if addition.kind == "cross" else 0
+        pieces_BN, pairs_NK2 = parts.pieces[addition.label], parts.products[addition.label]
+        apart = taken_apart(addition, "position")
+        start = n_tokens if addition.kind == "cross" else 0
+        for column, pairs_K2 in enumerate(pairs_NK2, start if apart else int(slot_B[0])):
+            products[place, column] = Products(pairs_K2, parts.lengths[addition.label])
+        if apart:
             by_row[:, place, start : start + pieces_BN.shape[1]] = pieces_BN
         else:
             by_row[rows, place, slot_B] = pieces_BN[:, 0]
-    return _Layout(by_row, ["embedding", *(addition.label for addition in added)], [], {})
+    return _Layout(by_row, ["embedding", *(addition.label for addition in added)], [], {}, products)
 
 
 def _token_labels(model: Transformer, seen: Seen, call: Arguments, n: int) -> list[str]:

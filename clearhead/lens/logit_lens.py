@@ -36,6 +36,12 @@ class LogitLens(Table):
     """(rows, T, top)."""
     ranks: Tensor | None
     """(rows, T): the place of the token asked for among all, 1 the likeliest; None where none was."""
+    logits: Tensor
+    """(rows, T, top): those of `ids`; a probability is exp(logit - log_sum)."""
+    log_sums: Tensor
+    """(rows, T): the logarithm of what the softmax of a place divides by."""
+    target_logits: Tensor | None
+    """(rows, T): those of the token asked for."""
 
     corner: ClassVar[str] = "layer \\ token"
     kind: ClassVar[Kind] = "share"
@@ -98,6 +104,7 @@ def logit_lens_by_layer(
     n_kept = min(top, model.unembedding.shape[0])
     what = "" if target_1 is None else f": probability of {token_names(model, target_1)[0]}"
     ids, probabilities, followed, ranks = [], [], [], []
+    logits, log_sums, followed_logits = [], [], []
     cells: list[list[str]] = []
     for place in places:
         logits_TV = read_out(model, seen[place])[0].float()
@@ -105,9 +112,12 @@ def logit_lens_by_layer(
         best = p_TV.topk(n_kept, dim=-1)
         ids.append(best.indices)
         probabilities.append(best.values)
+        logits.append(logits_TV.gather(-1, best.indices))
+        log_sums.append(logits_TV.logsumexp(-1))
         cells.append(token_names(model, best.indices[:, 0]))
         if target_1 is not None:
             followed.append(p_TV[:, target_1[0]])
+            followed_logits.append(logits_TV[:, target_1[0]])
             ranks.append(1 + (logits_TV > logits_TV[:, target_1]).sum(-1))
         yield LogitLens(
             title=f"Logit lens{what}",
@@ -118,6 +128,9 @@ def logit_lens_by_layer(
             ids=torch.stack(ids),
             probabilities=torch.stack(probabilities),
             ranks=torch.stack(ranks) if ranks else None,
+            logits=torch.stack(logits),
+            log_sums=torch.stack(log_sums),
+            target_logits=torch.stack(followed_logits) if followed_logits else None,
         )
 
 

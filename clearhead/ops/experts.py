@@ -11,6 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from clearhead.ops.matmul import linear
+from clearhead.ops.quantised import QuantisedTensor, product
 
 Inner = Callable[[Tensor | None, Tensor], Tensor]
 """From gate (None where there is none) and up to what `down` reads."""
@@ -109,7 +110,9 @@ def _product(x_MI: Tensor, weight_OI: Tensor, y_MO: Tensor) -> None:
     float32, is slow at that: at 13 and 17 rows of 768, 1.2 and 0.95 ms against 0.6 and 0.7 (one thread). And a small
     matrix is soon done.
     """
-    if x_MI.dtype == torch.float32 and (x_MI.shape[0] > 1 or weight_OI.numel() < SMALL):
+    if isinstance(weight_OI, QuantisedTensor):
+        y_MO.copy_(product(x_MI, weight_OI))
+    elif x_MI.dtype == torch.float32 and (x_MI.shape[0] > 1 or weight_OI.numel() < SMALL):
         torch.mm(x_MI, weight_OI.T, out=y_MO)
     else:
         y_MO.copy_(linear(x_MI, weight_OI))

@@ -12,6 +12,7 @@ import clearhead.studio.explore.experts
 import clearhead.studio.explore.generate
 import clearhead.studio.explore.heads
 import clearhead.studio.explore.lens
+import clearhead.studio.explore.made
 import clearhead.studio.explore.parts
 import clearhead.studio.explore.patch
 import clearhead.studio.explore.pictures

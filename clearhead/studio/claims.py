@@ -52,6 +52,7 @@ def listed(studio: Studio, *, again: Again = 0) -> Answer:
                 {
                     "key": chapter,
                     "title": TITLES[chapter],
+                    "minutes": sum(find(name).cost.minutes for name in of_chapter(chapter)),
                     "claims": [_line(name, results[name]) for name in of_chapter(chapter)],
                 }
                 for chapter in CHAPTERS
@@ -102,6 +103,7 @@ def report(studio: Studio, *, name: Name = "factor-to-the-power", again: Again =
         "quick": None if quick is None else _told(quick, _quick[name].figure),
         "no_figure": _quick[name].no_figure if quick is not None else None,
         "command": f"clearhead claim {name} --out {FOLDER}",
+        "module": module_of(name),
         "source": _source(name),
         "neighbours": _neighbours(name),
     }
@@ -188,11 +190,12 @@ def _line(name: str, result: Mapping[str, Any] | None) -> dict[str, Any]:
         "statements": claim.source.statements,
         "minutes": claim.cost.minutes,
         "needs": missing(claim.cost.needs),
+        "module": module_of(name),
         "verdict": None,
     }
     if result is None:
         return about
-    marks = [_mark(mark) for mark in result["marks"]]
+    marks = [_mark(mark, result["seeds"]) for mark in result["marks"]]
     deciding = next(one for verdict in (FAILS, OPEN, HOLDS) for one in marks if one["verdict"] == verdict)
     return {
         **about,
@@ -216,20 +219,21 @@ def _told(result: Mapping[str, Any], figure: str | None) -> dict[str, Any]:
         "date": str(last["date"])[:10],
         "made_with": {str(key): str(value) for key, value in last["made_with"].items()},
         "command": str(result["command"]),
-        "marks": [_mark(mark) for mark in result["marks"]],
+        "marks": [_mark(mark, seeds) for mark in result["marks"]],
         "numbers": [_number(name, number, seeds) for name, number in result["numbers"].items()],
         "n_seeds": len(seeds),
         "figure": figure,
     }
 
 
-def _mark(found: Mapping[str, Any]) -> dict[str, Any]:
+def _mark(found: Mapping[str, Any], seeds: list[Mapping[str, Any]]) -> dict[str, Any]:
     mark = Mark(**{field.name: found[field.name] for field in fields(Mark) if field.name in found})
     return {
         "name": words.name(mark.of),
         "why": mark.why,
         "measured": _words(found["number"], mark.unit),
         "mean": found["number"]["mean"],
+        **_working(mark.of, found["number"], seeds),
         "mark": words.mark(mark),
         "verdict": found["verdict"],
         "sign": words.sign(found["verdict"]),
@@ -243,7 +247,18 @@ def _number(name: str, number: Mapping[str, Any], seeds: list[Mapping[str, Any]]
         "name": words.name(name),
         "measured": _words(number),
         "mean": number["mean"],
+        **_working(name, number, seeds),
         "seeds": [_words(dict(zip(("mean", "low", "high"), _ends(one), strict=True))) for one in each],
+    }
+
+
+def _working(name: str, number: Mapping[str, Any], seeds: list[Mapping[str, Any]]) -> dict[str, Any]:
+    """What a number over seeds is made of: each seed's, and the ends of the interval."""
+    each = [_ends(seed["measured"]["values"].get(name))[0] for seed in seeds]
+    return {
+        "each": [one if isinstance(one, int | float) and math.isfinite(one) else None for one in each],
+        "low": number["low"],
+        "high": number["high"],
     }
 
 

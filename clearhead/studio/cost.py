@@ -18,7 +18,8 @@ from clearhead.costs.count import Counts
 from clearhead.costs.devices import HERE, Device, devices
 from clearhead.costs.machine import this_machine
 from clearhead.costs.serving import made_for
-from clearhead.costs.time import recurrent_steps, sequential_steps
+from clearhead.costs.time import Bound, recurrent_steps, sequential_steps
+from clearhead.studio.lesson.scale.terms import shapes_of, terms_of, traffic_of
 from clearhead.studio.operations import Answer, operation
 from clearhead.studio.presets import costed, counts_of, groupings, heads_of, published, source_code, source_of
 
@@ -94,6 +95,7 @@ def _told(preset: str, source: str, kv_heads: int, asked: dict[str, Any]) -> Ans
     return Answer(
         data={
             **found.to_json(),
+            **_ingredients(found),
             "model": preset,
             "writes": found.writes,
             "active": found.counts.parameters.active,
@@ -113,6 +115,29 @@ def _told(preset: str, source: str, kv_heads: int, asked: dict[str, Any]) -> Ans
         python=_code(source, 0 if as_is else kv_heads, asked, [(name, code) for name, code, _ in numbers]),
         printed=tuple(value for _, _, value in numbers),
     )
+
+
+def _ingredients(found: Cost) -> dict[str, Any]:
+    """What the numbers of the page are made of, to be put into their formulas."""
+    of, ask = found.counts, found.ask
+    parts = [of.activations(ask.batch, found.tokens, recompute=again).parts for again in (False, True)]
+    return {
+        "width": ask.width,
+        "idle": of.parameters.total - of.parameters.active,
+        "terms": terms_of(of, ask.batch, ask.context, ask.width),
+        "tensors": shapes_of(of),
+        "activation_parts": parts[0],
+        "recomputed_parts": parts[1],
+        "traffic": traffic_of(of, found.tokens, ask.fast_memory // ask.width),
+        "per_text": of.state(1, ask.context, ask.width).total,
+        "rest": None if found.service is None else plain_bound(found.service.reading_rest),
+    }
+
+
+def plain_bound(bound: Bound) -> dict[str, Any]:
+    """The least seconds of a piece of work, and what they come from."""
+    load = bound.load
+    return {"seconds": bound.seconds, "waits_for": bound.limit, "flops": load.flops, "bytes": load.bytes}
 
 
 def _asked(
@@ -310,9 +335,18 @@ def _as_long_as_it_can(source: str, ask: _Asked) -> Cost:
 def _row(found: Cost) -> dict[str, Any]:
     ask, service = found.ask, found.service
     state = found.counts.state(ask.batch, ask.context, ask.width)
+    outweighs = found.outweighs if found.writes else None
+    step = all_of_them = None
+    if service is not None and service.writes:
+        step, all_of_them = service.writing(ask.batch), service.writing(service.users or ask.batch)
     return {
         "parameters": found.parameters,
+        "parts": found.counts.parameters.parts,
         "active": found.counts.parameters.active,
+        "idle": found.counts.parameters.total - found.counts.parameters.active,
+        "width": ask.width,
+        "batch": ask.batch,
+        "terms": terms_of(found.counts, ask.batch, ask.context, ask.width),
         "made_for": made_for(found.counts),
         "context": ask.context,
         "writes": found.writes,
@@ -321,7 +355,21 @@ def _row(found: Cost) -> dict[str, Any]:
         "per_token": state.per_token,
         "growth": state.growth,
         "multi_head": state.multi_head_total,
-        "outweighs": found.outweighs if found.writes else None,
+        "outweighs": outweighs,
+        "outweighing": None if outweighs is None else found.state_at(outweighs),
+        "flops": {name: {"linear": flops.linear, "quadratic": flops.quadratic} for name, flops in found.flops.items()},
+        "memory": None if service is None else service.device.memory,
+        "per_text": found.counts.state(1, ask.context, ask.width).total,
+        "step": None if step is None else {**plain_bound(step.bound), "seconds": step.seconds},
+        "all_step": None if all_of_them is None else {"texts": all_of_them.texts, "seconds": all_of_them.seconds},
+        "price": ask.price_per_hour,
+        "machine": None
+        if service is None
+        else {
+            "name": service.device.name,
+            "bandwidth": service.device.bandwidth,
+            "peak": service.device.peak(ask.dtype),
+        },
         "read": found.flops["read"].total,
         "write": found.flops["write"].total if "write" in found.flops else None,
         "train": found.flops["train"].total,

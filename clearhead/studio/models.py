@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 from clearhead.checkpoints import open_checkpoint
 from clearhead.checkpoints.load import blueprint, load, load_tokenizer, usual_dtype
@@ -49,6 +50,10 @@ class Models:
         self.sources = {name: name for name in sorted(own_names(), key=lambda name: (name != DEFAULT, name))}
         self.missing = {name: shipped.extra for name, shipped in SHIPPED.items() if find_spec(shipped.module) is None}
         self.sources |= {name: name for name in SHIPPED if name not in self.missing}
+        self._given: WeakValueDictionary[str, Transformer] = WeakValueDictionary()
+        """Models that a notebook holds. They live as long as it holds them, and are never dropped for another."""
+        self._given_ids: set[str] = set()
+        """All that there were: what is kept of a model is never told of the next of its name."""
         self.named: list[str] = []
         """The ids of what the command line named, in its order."""
         for source in sources:
@@ -62,6 +67,43 @@ class Models:
         self._locks: dict[str, threading.RLock] = {}
         self._mutex = threading.Lock()
 
+    def offer(self, model: str | Transformer) -> str:
+        """The id of a model that Python names: an id, what `clearhead.load` takes, or a model that is there already,
+        which is looked at as it is. The same one has the same id each time.
+
+        Raises:
+            ClearheadError: a model that is in training.
+        """
+        if isinstance(model, str):
+            try:
+                self.source(model)
+            except UsageError:
+                known = next((id for id, source in self.sources.items() if source == model), None)
+                if known is not None:
+                    return known
+                self.sources[id := self._id_for(model)] = model
+                return id
+            return model
+        if model.training:
+            raise ClearheadError("the model is in training, where dropout makes each pass another; call model.eval()")
+        with self._mutex:
+            known = next((id for id, one in self._given.items() if one is model), None)
+            if known is None:
+                name = "model" if model.origin is None else f"{Path(str(model.origin.where)).name}-here"
+                self._given[known := self._id_for(name)] = model
+                self._given_ids.add(known)
+        return known
+
+    def code(self, id: str) -> str:
+        """The line of Python that makes a model.
+
+        Raises:
+            UsageError: there is no such model.
+        """
+        if id in self._given:
+            return "# model is the one that this view was given"
+        return f"model = clearhead.load({self.source(id)!r})"
+
     def _id_for(self, source: str) -> str:
         """A short name of a source that no other has: the last part of its path, in letters that need no escaping."""
         if self.sources.get(source) == source:
@@ -69,7 +111,7 @@ class Models:
         last = re.split(r"[/\\]", source.rstrip("/\\"))[-1].removesuffix(".gguf").lower()
         slug = re.sub(r"[^a-z0-9.-]+", "-", last).strip("-.")[:60] or "model"
         taken, number = slug, 1
-        while taken in self.sources or taken in self.missing:
+        while taken in self.sources or taken in self.missing or taken in self._given_ids:
             taken, number = f"{slug}-{number + 1}", number + 1
         return taken
 
@@ -130,6 +172,8 @@ class Models:
         Raises:
             UsageError: there is no such model.
         """
+        if id in self._given:
+            return id
         name, at, number = id.partition(AT)
         source = self.sources.get(name)
         if source is not None and (not at or re.fullmatch(r"\d{4}", number, re.ASCII)):
@@ -143,8 +187,14 @@ class Models:
         raise UsageError(f"there is no model {id[:60]!r}; there are {', '.join(self.ids())}")
 
     def stamp(self, id: str) -> int:
-        """A number that changes with the weights of a model that a training still writes; 0 of all others."""
+        """A number that changes with the weights of a model that a training still writes, or that a notebook holds;
+        0 of all others.
+        """
         self.source(id)
+        given = self._given.get(id)
+        if given is not None:
+            # Whoever holds a model may train it on: every write in place counts up, and new storage is elsewhere.
+            return hash(tuple((p._version, p.data_ptr()) for p in given.parameters()))
         return self._stamps.get(id, 0)
 
     def _forget_if_changed(self, id: str, path: Path) -> None:
@@ -181,11 +231,13 @@ class Models:
 
     def holds(self, id: str) -> bool:
         """Whether a model is in memory, so that asking for it loads nothing."""
-        return id in self._loaded
+        return id in self._loaded or id in self._given
 
     def _there(self, id: str) -> Transformer | None:
         """A model that is in memory, which so becomes the one used last."""
         with self._mutex:
+            if (given := self._given.get(id)) is not None:
+                return given
             if id not in self._loaded:
                 return None
             self._loaded.move_to_end(id)
@@ -198,8 +250,7 @@ class Models:
             ClearheadError: there is no such model, or it reads no text.
         """
         source = self.source(id)
-        with self._mutex:
-            model = self._loaded.get(id)
+        model = self._there(id)
         found = model.tokenizer if model is not None else self._tokenizers.get(id)
         if found is None:
             with self.lock(id), _as_one_error(id):

@@ -132,11 +132,15 @@ def pattern(
     ids = model.tokenizer.encode(text)[:MAX_TOKENS]
     if not ids:
         raise UsageError("the text is empty; give at least one word")
+    if layer >= len(addresses):
+        raise UsageError(f"{run} has {len(addresses)} layers with heads, and no layer {layer}")
+    # What the weights of the layer that is shown in full come from.
+    scored = addresses[layer].replace("pattern", "scores")
     with studio.models.lock(f"{run}@{chosen.name}"):
-        seen = look(model, ids, *addresses)
+        seen = look(model, ids, *addresses, scored)
     patterns = [seen[address][0].float() for address in addresses]
-    if layer >= len(patterns) or head >= len(patterns[layer]):
-        raise UsageError(f"{run} has {len(patterns)} layers with heads, the first of {len(patterns[0])}")
+    if head >= len(patterns[layer]):
+        raise UsageError(f"layer {layer} of {run} has {len(patterns[layer])} heads, and no head {head}")
     alike = [one for one in patterns if one.shape == patterns[0].shape]
     row_S = patterns[layer][head][-1]
     return Answer(
@@ -154,7 +158,11 @@ def pattern(
             "last": {"largest": int(row_S.argmax()), "weight": float(row_S.max())},
             "cut": len(model.tokenizer.encode(text)) > MAX_TOKENS,
         },
-        arrays={"patterns": torch.stack(alike), "pattern": patterns[layer][head]},
+        arrays={
+            "patterns": torch.stack(alike),
+            "pattern": patterns[layer][head],
+            "scores": seen[scored][0, head].float(),
+        },
         python=(
             "import clearhead\n\n"
             f"model = clearhead.load({str(chosen.path)!r})\n"
@@ -179,6 +187,10 @@ def _line(run: RunFolder) -> dict[str, Any]:
         **_progress(run, lines),
         "loss": losses[-1]["loss"] if losses else None,
         "held_out": held[-1]["held_out_loss"] if held else None,
+        "at": int(losses[-1]["step"]) if losses else None,
+        "since": int(losses[-2]["step"]) if len(losses) > 1 else 0,
+        "held_at": int(held[-1]["step"]) if held else None,
+        "file": str(run.path / "metrics.jsonl"),
         "kept": len(run.kept()),
         "samples": len(run.samples()),
     }
@@ -220,6 +232,11 @@ def _curves(run: RunFolder) -> Answer:
             "kept": [_kept(one) for one in run.kept()],
             "measured": {name: x for name, x in run.report().items() if isinstance(x, int | float)},
             "points": len(losses),
+            "at": int(losses[-1]["step"]) if losses else None,
+            "file": str(run.path / "metrics.jsonl"),
+            "since": int(losses[-2]["step"]) if len(losses) > 1 else 0,
+            "peak_lr": run.config().get("optim", {}).get("lr"),
+            "n_held": len(held),
         },
         arrays={
             **{name: _column(shown, name) for name in ("step", "loss", "lr", "norm", "tokens_per_second")},
@@ -286,6 +303,7 @@ def _history(run: str, done: Sequence[tuple[Kept, Heads]], of: int) -> Answer:
             "heads": table,
             "roles": measures,
             "unknown": [found.unknown for _, found in done],
+            "n_unknown": [len(found.found(UNKNOWN)) for _, found in done],
             "by_role": [_by_role(found) for _, found in done],
         },
         arrays={

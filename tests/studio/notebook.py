@@ -26,6 +26,10 @@ window.hear = (content, buffers) => {
   const views = buffers.map(text => new DataView(Uint8Array.from(atob(text), sign => sign.charCodeAt(0)).buffer));
   for (const hear of [...(handlers['msg:custom'] ?? [])]) hear(content, views);
 };
+window.take = now => {
+  state.state = now;
+  for (const hear of [...(handlers['change:state'] ?? [])]) hear();
+};
 const loader = await import(URL.createObjectURL(new Blob([LOADER], { type: 'text/javascript' })));
 window.end = await loader.default.render({ model, el: document.getElementById('output') });
 window.drawn = true;

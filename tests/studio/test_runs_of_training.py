@@ -219,7 +219,7 @@ def test_patterns_that_are_not_there(studio: Any) -> None:
     for wrong, why in (
         ({"at": "snapshot-0009"}, r"has no snapshot-0009 \(any more\)"),
         ({"layer": 2}, "2 layers with heads"),
-        ({"head": 4}, "2 layers with heads"),
+        ({"head": 4}, "layer 0 of .* has 4 heads"),
     ):
         with pytest.raises(UsageError, match=why):
             runs.pattern(studio, run=NAME, **wrong)

@@ -25,6 +25,7 @@ from clearhead.studio.explore.passes import (
 )
 from clearhead.studio.explore.predict import Hidden, Position, RunId, TokenOf
 from clearhead.studio.explore.promptly import promptly
+from clearhead.studio.explore.worked import log_sum, read_out_of, terms
 from clearhead.studio.operations import Answer, operation
 
 if TYPE_CHECKING:
@@ -67,6 +68,8 @@ def ablate(
         "first": first,
         "then": then,
         "first_then": float(after_V.softmax(-1)[first["id"]]),
+        "first_then_logit": float(after_V[first["id"]]),
+        "log_sums": [log_sum(before_V), log_sum(after_V)],
         "off": [asdict(one) for one in off],
         "labels": asked.labels,
     }
@@ -76,7 +79,9 @@ def ablate(
             loss_T = yield from clean.losing()
             after_T = yield from changed.losing()
             arrays = {"loss": loss_T, "loss_after": after_T, "loss_change": after_T - loss_T}
+            arrays |= {"p": loss_T.neg().exp(), "p_after": after_T.neg().exp()}
             data |= {"loss": float(loss_T.mean()), "loss_after": float(after_T.mean())}
+            data["costs"] = [terms(loss_T), terms(after_T)]
             data["loss_change"] = data["loss_after"] - data["loss"]
         else:
             data["no_loss"] = "The loss along the text is left out: the text is long for a vocabulary of this size."
@@ -116,7 +121,12 @@ def _rows(asked: Opened, ids: Sequence[int], before_V: Tensor, after_V: Tensor) 
 
 def _best(asked: Opened, logits_V: Tensor) -> dict[str, Any]:
     best = int(logits_V.argmax())
-    return {"id": best, "text": asked.names([best])[0], "p": float(logits_V.softmax(-1)[best])}
+    return {
+        "id": best,
+        "text": asked.names([best])[0],
+        "p": float(logits_V.softmax(-1)[best]),
+        "logit": float(logits_V[best]),
+    }
 
 
 def _both_read(asked: Opened, at: int, ids: Sequence[int], changed: bool) -> list[str]:
@@ -211,6 +221,7 @@ def grid(
         raise UsageError("the two answers are the same token, so their difference is always 0; choose another")
     measure = _Measure(metric, at, first, second)
     base = measure(clean)
+    made = measure.made(clean)
     layers = _swept(asked, stack)
     widest = max(len(parts) for parts in layers)
     values = torch.full((len(layers), widest), torch.nan, dtype=torch.float64)
@@ -220,7 +231,7 @@ def grid(
                 one = Ablation(layer=layer, stack=stack, mode=mode, **part)
                 values[layer, column] = measure(finished(asked, (one,), keep=False)) - base
                 yield None
-        yield _grid_answer(asked, values, layers, layer + 1, measure, base, mode, stack)
+        yield _grid_answer(asked, values, layers, layer + 1, measure, (base, made), mode, stack)
 
 
 class _Measure:
@@ -236,6 +247,15 @@ class _Measure:
         assert self.first is not None
         logit = float(logits_V[self.first])
         return logit if self.metric == "logit" else logit - float(logits_V[self.second])
+
+    def made(self, found: Finished) -> dict[str, Any]:
+        """What the number of a pass is made from: the losses that it is the mean of, or the logits."""
+        if self.metric == "loss":
+            return {"costs": terms(found.losses())}
+        logits_V = found.logits(self.at)
+        ids = [i for i in (self.first, self.second) if i is not None]
+        logits = [float(logits_V[i]) for i in ids[: 1 if self.metric == "logit" else 2]]
+        return {"logits": logits, "made": read_out_of(found, self.at, ids[:1])[0]}
 
     def lines(self, asked: Opened) -> list[str]:
         """The same of `edits`, as the body of a function."""
@@ -283,10 +303,11 @@ def _grid_answer(
     layers: Sequence[Sequence[dict[str, Any] | None]],
     done: int,
     measure: _Measure,
-    base: float,
+    clean: tuple[float, dict[str, Any]],
     mode: str,
     stack: str,
 ) -> Answer:
+    base, made = clean
     widest = len(layers[0])
     fullest = max(layers, key=lambda row: sum(part is not None for part in row))
     columns = [_column(part, n, widest) for n, part in enumerate(fullest)]
@@ -301,11 +322,17 @@ def _grid_answer(
         if measure.metric != "difference" or measure.second is None
         else {"id": measure.second, "text": asked.names([measure.second])[0]},
         "base": base,
+        "base_made": made,
         "rows": [f"layer {layer}" for layer in range(len(layers))],
         "columns": columns,
         "largest": None,
     }
-    arrays = {"values": values.nan_to_num(nan=0.0).float(), "there": there.to(torch.uint8)}
+    arrays = {
+        "values": values.nan_to_num(nan=0.0).float(),
+        "there": there.to(torch.uint8),
+        # What was measured with that part off, of which the change was made.
+        "measured": (values + base).nan_to_num(nan=0.0).float(),
+    }
     if not bool(there.any()):
         return Answer(data=data, arrays=arrays)
     flat = values.abs().nan_to_num(nan=-1.0).flatten()
@@ -315,7 +342,7 @@ def _grid_answer(
     assert part is not None
     change = float(values[layer, column])
     name = f"{'the ' if columns[column] == 'MLP' else ''}{columns[column]} of layer {layer}"
-    data["largest"] = {"layer": layer, "column": column, "name": name, "change": change}
+    data["largest"] = {"layer": layer, "column": column, "name": name, "change": change, "measured": base + change}
     if done < len(layers):
         return Answer(data=data, arrays=arrays)
     one = Ablation(layer=layer, stack=stack, mode=mode, **part)  # type: ignore[arg-type]

@@ -15,6 +15,7 @@ from clearhead.lens.attend import further_back
 from clearhead.ops.masks import bind
 from clearhead.studio.explore.parts import Address, Number, RunId
 from clearhead.studio.explore.promptly import promptly
+from clearhead.studio.explore.worked import terms
 from clearhead.studio.operations import Answer, operation
 from clearhead.taps import resolve
 
@@ -35,9 +36,12 @@ def cell(
 ) -> Answer | Iterator[Answer]:
     """One weight, the row and the column it stands in: exact, whatever the map was drawn from.
 
-    at: the address of an attention ("layers.3.mixer"). key: -1 is the one that has most of the row.
+    at: the address of an attention ("layers.3.mixer"). key: -1 is the one that has most of the row. The scores that the
+    weights are made of come with them where they are there, or a short pass gives them.
     """
-    return promptly(studio.runs.has(run, f"{at}.pattern"), lambda: _cell(studio, run, at, head, query, key))
+    names = [f"{at}.{name}" for name in ("pattern", "scores")]
+    is_there = studio.runs.has(run, *names) or (studio.runs.has(run, names[0]) and not _is_short(studio, run))
+    return promptly(is_there, lambda: _cell(studio, run, at, head, query, key))
 
 
 def _cell(studio: Studio, run: str, at: str, head: int, query: int, key: int) -> Answer:
@@ -49,6 +53,11 @@ def _cell(studio: Studio, run: str, at: str, head: int, query: int, key: int) ->
         key = int(pattern_TS[query].argmax())
     row_S, column_T = pattern_TS[query], pattern_TS[:, key]
     weight = float(pattern_TS[query, key])
+    scores = _scores_of(studio, run, at)
+    arrays = {"row": row_S, "column": column_T}
+    if scores is not None:
+        log_sums_T = log_sums_of(studio.models.get(one.model), at, scores[head], head)
+        arrays |= {"scores": scores[head, query], "column_scores": scores[head, :, key], "log_sums": log_sums_T.float()}
     return Answer(
         data={
             "key": key,
@@ -59,16 +68,44 @@ def _cell(studio: Studio, run: str, at: str, head: int, query: int, key: int) ->
             "column_sum": float(column_T.double().sum()),
             "first": float(row_S[0]),
             "first_mean": float(pattern_TS[:, 0].double().mean()),
+            "firsts": terms(pattern_TS[:, 0]),
+            "sinks": getattr(studio.models.get(one.model).get_submodule(at), "sinks", None) is not None,
             "entropy_bits": _entropy(row_S),
             "seen": (seen := int((row_S > 0).sum())),
             "even_bits": math.log2(max(seen, 1)),
         },
-        arrays={"row": row_S, "column": column_T},
+        arrays=arrays,
         python=one.opening(studio.models.get(one.model))
         + f'pattern = {one.look(f"{at}.pattern")}["{at}.pattern"]\n'
         + f"print(float(pattern[0, {head}, {query}, {key}]))  # head {head}, from token {query} to token {key}\n",
         printed=(weight,),
     )
+
+
+SHORT = 32 << 20
+"""Bytes of scores that are recorded unasked, so that a weight can be told by what it was made of."""
+
+
+def _is_short(studio: Studio, run: str) -> bool:
+    """Whether a pass for the scores of every layer is a matter of moments."""
+    return studio.runs.is_short(run) and sum(studio.runs.n_bytes(run, "*.scores").values()) <= SHORT
+
+
+def _scores_of(studio: Studio, run: str, at: str) -> Tensor | None:
+    """The scores (H, T, S) of an attention; None where a long pass would have to give them."""
+    if not studio.runs.has(run, f"{at}.scores"):
+        if not _is_short(studio, run):
+            return None
+        studio.runs.record(run, ["*.scores"])
+    scores_HTS: Tensor = studio.runs.exact(run, f"{at}.scores")[0]
+    return scores_HTS
+
+
+def log_sums_of(model: Transformer, at: str, scores_TS: Tensor, head: int) -> Tensor:
+    """The logarithm (T,) of what the softmax of each row divides by; a head's sink, where it has one, is in it."""
+    sums_T = scores_TS.double().logsumexp(-1)
+    sinks_H = getattr(model.get_submodule(at), "sinks", None)
+    return sums_T if sinks_H is None else torch.logaddexp(sums_T, sinks_H[head].detach().double().cpu())
 
 
 @operation("explore.striking")
@@ -117,7 +154,7 @@ def _product(studio: Studio, run: str, at: str, head: int, query: int, key: int)
     score, weight = float(scores_HTS[head, query, key]), float(pattern_HTS[head, query, key])
     masked = score == float("-inf")
     scaled = dot * float(op.scale)
-    row_S = scores_HTS[head, query].double()
+    log_sum = float(log_sums_of(model, at, scores_HTS[head, [query]], head))
     return Answer(
         data={
             "key": key,
@@ -128,7 +165,9 @@ def _product(studio: Studio, run: str, at: str, head: int, query: int, key: int)
             "masked": masked,
             # What the layer adds beside the product: a bias for the distance, or what a soft cap takes off.
             "added": None if masked else score - scaled,
-            "log_sum": float(row_S.logsumexp(-1)),
+            "log_sum": log_sum,
+            "seen": int(scores_HTS[head, query].isfinite().sum()),
+            "sinks": getattr(op, "sinks", None) is not None,
             "weight": weight,
             "group": group,
             "heads_a_group": len(q_HTK) // len(k_GSK),
@@ -138,7 +177,15 @@ def _product(studio: Studio, run: str, at: str, head: int, query: int, key: int)
             "z_norm": float(z_K.double().norm()),
             "given_norm": float((weight * v_K.double()).norm()),
         },
-        arrays={"q": q_K, "k": k_K, "products": q_K * k_K, "v": v_K, "given": weight * v_K, "z": z_K},
+        arrays={
+            "q": q_K,
+            "k": k_K,
+            "products": q_K * k_K,
+            "v": v_K,
+            "given": weight * v_K,
+            "z": z_K,
+            "scores": scores_HTS[head, query],
+        },
         python=one.opening(model)
         + f"seen = {one.look(f'{at}.q', f'{at}.k', f'{at}.pattern')}\n"
         + f'q = seen["{at}.q"][0, {head}, {query}].double()\n'

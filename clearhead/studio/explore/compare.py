@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -26,6 +27,7 @@ from clearhead.studio.explore.passes import (
 )
 from clearhead.studio.explore.predict import RunId
 from clearhead.studio.explore.promptly import promptly
+from clearhead.studio.explore.worked import log_sum, terms
 from clearhead.studio.operations import Answer, operation
 
 if TYPE_CHECKING:
@@ -77,12 +79,14 @@ def compare(
                 "text": _drawn(part.text),
                 "tokens": [len(part.first), len(part.second)],
                 "loss": [a, b],
+                "p": [None if cost is None else math.exp(-cost) for cost in (a, b)],
                 "change": None if a is None or b is None else b - a,
             }
             for part, (a, b) in zip(pieces, lost, strict=True)
         ],
         "tokens": [len(asked.ids) for asked in both],
         "totals": totals,
+        "costs": [terms(loss) for loss in losses],
         "means": [float(loss.mean()) if len(loss) else 0.0 for loss in losses],
         "difference": totals[1] - totals[0],
         "characters": characters,
@@ -116,7 +120,14 @@ def _behind(both: tuple[Opened, Opened], piece: int, n: int) -> Answer:
     passes = [finished(asked) for asked in (one, two)]
     slots = [pieces[place].first[-1], pieces[place].second[-1]]
     following = [_next(found, slot, n) for found, slot in zip(passes, slots, strict=True)]
-    data: dict[str, Any] = {**_named(both), "piece": place, "text": _drawn(pieces[place].text), "next": following}
+    data: dict[str, Any] = {
+        **_named(both),
+        "piece": place,
+        "text": _drawn(pieces[place].text),
+        "next": following,
+        "log_sums": [log_sum(found.logits(slot)) for found, slot in zip(passes, slots, strict=True)],
+        "slots": slots,
+    }
     ids = [[row["id"] for row in rows] for rows in following]
     printed = [row["p"] for rows in following for row in rows]
     if _same_vocabulary(one, two):
@@ -213,23 +224,31 @@ def _sum(loss_T: torch.Tensor, places: Sequence[int]) -> float | None:
 
 
 def _next(found: Finished, place: int, n: int) -> list[dict[str, Any]]:
-    p_V = found.logits(place).softmax(-1)
+    logits_V = found.logits(place)
+    p_V = logits_V.softmax(-1)
     best = p_V.topk(min(n, len(p_V)))
     names = named(found.model, best.indices.tolist())
     return [
-        {"id": i, "text": name, "p": p}
+        {"id": i, "text": name, "p": p, "logit": float(logits_V[i])}
         for i, name, p in zip(best.indices.tolist(), names, best.values.tolist(), strict=True)
     ]
 
 
 def _shared(passes: Sequence[Finished], slots: Sequence[int], n: int) -> list[dict[str, Any]]:
     """The likeliest tokens of either, with what both give them."""
-    p = [found.logits(slot).softmax(-1) for found, slot in zip(passes, slots, strict=True)]
+    logits = [found.logits(slot) for found, slot in zip(passes, slots, strict=True)]
+    p = [logits_V.softmax(-1) for logits_V in logits]
     size = min(map(len, p))
     ids = list(dict.fromkeys(i for one in p for i in one[:size].topk(min(n, size)).indices.tolist()))
     names = named(passes[0].model, ids)
     return [
-        {"id": i, "text": name, "p": [float(one[i]) for one in p], "change": float(p[1][i]) - float(p[0][i])}
+        {
+            "id": i,
+            "text": name,
+            "p": [float(one[i]) for one in p],
+            "logits": [float(one[i]) for one in logits],
+            "change": float(p[1][i]) - float(p[0][i]),
+        }
         for i, name in zip(ids, names, strict=True)
     ]
 

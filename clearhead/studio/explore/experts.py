@@ -11,6 +11,7 @@ from clearhead.errors import UsageError
 from clearhead.ops.routing import Score, balance_loss, scores, weigh
 from clearhead.studio.explore.parts import Number, RunId
 from clearhead.studio.explore.promptly import promptly
+from clearhead.studio.explore.worked import log_sum
 from clearhead.studio.operations import Answer, operation
 from clearhead.taps import catalogue
 
@@ -53,6 +54,11 @@ def _experts(studio: Studio, run: str, layer: int, query: int) -> Answer:
     used = [_used(studio.runs.exact(run, f"{path}.chosen")[0], config.n_experts) for path in every]
     balance = balance_loss([logits_TE], config.n_chosen)
     mine_C = weights_TC[query]
+    logits_C = logits_TE[query][chosen_TC[query]]
+    shares_C = shares_TE[query][chosen_TC[query]]
+    # f and P of the balance, expert by expert.
+    among_E = _used(logits_TE.topk(config.n_chosen, dim=-1).indices, config.n_experts)
+    mean_E = logits_TE.float().softmax(-1).mean(0)
     return Answer(
         data={
             "layers": [_layer_of(address) for address in addresses],
@@ -65,7 +71,19 @@ def _experts(studio: Studio, run: str, layer: int, query: int) -> Answer:
             "balance": float(balance),
             "chosen": chosen_TC[query].tolist(),
             "weights": mine_C.tolist(),
+            "logits": logits_C.tolist(),
+            "chosen_shares": shares_C.tolist(),
+            "log_sum": log_sum(logits_TE[query]),
+            "log_sum_chosen": log_sum(logits_C),
+            "shares_sum": float(shares_C.double().sum()),
+            "scale": router.scale,
+            "renormalises": router.renormalise,
+            "among": among_E.tolist(),
+            "means": mean_E.tolist(),
             "shares": shares_TE[query].tolist(),
+            "all_logits": logits_TE[query].tolist(),
+            "counts": torch.bincount(chosen_TC.flatten().long(), minlength=config.n_experts).tolist(),
+            "n_tokens": len(chosen_TC),
             "used": used[layer].tolist(),
         },
         arrays={

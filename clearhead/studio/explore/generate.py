@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
@@ -24,6 +25,7 @@ from clearhead.nn.packing import packing
 from clearhead.ops.sampling import adjust
 from clearhead.studio.explore.passes import Opened, code, named, opened, read_out, refuse_changed
 from clearhead.studio.explore.predict import RunId
+from clearhead.studio.explore.worked import log_sum
 from clearhead.studio.operations import Answer, operation
 from clearhead.taps import Recorder
 
@@ -141,6 +143,7 @@ class _Writer:
             "finished": self.finished,
             "prompt": len(self.prompt),
             "cache_bytes": None,
+            "cache": [],
             "step_ms": None,
             "chosen": False,
             "drawn": self.options["temperature"] > 0,
@@ -166,6 +169,7 @@ class _Writer:
         data = self._said(logits_V, token, alternatives)
         data |= self._where(place, piece)
         data |= {"cache_bytes": self.kept.state.nbytes if self.kept is not None else 0, "step_ms": took}
+        data["cache"] = [] if self.kept is None else _held(self.kept)
         return Answer(data=data, python=self._code(), printed=(*map(float, self.new), *self.logprobs))
 
     def _call(self, recorder: Recorder) -> Result:
@@ -190,29 +194,44 @@ class _Writer:
     def _said(self, logits_V: Tensor, token: int, n: int) -> dict[str, Any]:
         """The token and its rivals: what the model expected, and what was left of it to draw from."""
         p_V = logits_V.softmax(-1)
+        adjusted_V: Tensor | None = None
         temperature = self.options["temperature"]
         if temperature == 0:
             after_V = torch.zeros_like(p_V)
             # The best is taken, whatever was chosen in its place.
             after_V[int(logits_V.argmax())] = 1.0
         else:
-            adjusted = adjust(
+            adjusted_V = adjust(
                 logits_V[None], temperature=temperature, top_k=self.options["top_k"], top_p=self.options["top_p"]
-            )
-            after_V = adjusted[0].softmax(-1)
+            )[0]
+            after_V = adjusted_V.softmax(-1)
         best = logits_V.topk(min(n, len(logits_V))).indices.tolist()
         ids = best if token in best else [*best, token]
         names = named(self.model, ids)
+        above = int((logits_V > logits_V[token]).sum())
         return {
             "id": token,
             "name": named(self.model, [token])[0],
+            "logit": float(logits_V[token]),
             "p": float(p_V[token]),
             "after": float(after_V[token]),
-            "rank": 1 + int((logits_V > logits_V[token]).sum()),
+            "rank": 1 + above,
+            "above": above,
             "entropy": float(torch.special.entr(p_V).sum()),
             "kept": int((after_V > 0).sum()),
+            "of": len(p_V),
+            "log_sum": log_sum(logits_V),
+            "log_sum_after": None if adjusted_V is None else log_sum(adjusted_V),
+            "sampling": {name: self.options[name] for name in ("temperature", "top_k", "top_p")},
             "others": [
-                {"id": i, "text": name, "p": float(p_V[i]), "after": float(after_V[i]), "kept": bool(after_V[i] > 0)}
+                {
+                    "id": i,
+                    "text": name,
+                    "logit": float(logits_V[i]),
+                    "p": float(p_V[i]),
+                    "after": float(after_V[i]),
+                    "kept": bool(after_V[i] > 0),
+                }
                 for i, name in zip(ids, names, strict=True)
             ],
         }
@@ -249,6 +268,13 @@ class _Writer:
             return []
         off = {"top_k": 0, "top_p": 1.0}
         return [(name, value) for name, value in self.options.items() if value != off.get(name)]
+
+
+def _held(kept: Kept) -> list[dict[str, Any]]:
+    """What the memory is made of: tensors of one shape and size of number, and how many there are of them."""
+    every = [x for layer in kept.state.layers for x in layer.tensors().values()]
+    alike = Counter((tuple(x.shape), x.element_size()) for x in every)
+    return [{"n": n, "shape": list(shape), "bytes": size} for (shape, size), n in alike.items()]
 
 
 def _one(found: Any) -> Result:

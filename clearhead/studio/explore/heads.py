@@ -9,6 +9,7 @@ import torch
 from pydantic import Field
 
 from clearhead.lens.heads import heads as measure
+from clearhead.lens.heads.measure import LEAST_SPREAD
 from clearhead.lens.heads.roles import EFFECT, SURE, UNKNOWN
 from clearhead.lens.heads.table import SHORT, Head, Heads
 from clearhead.studio.explore.background import Working
@@ -45,10 +46,10 @@ def heads(
         for share in working.steps():
             yield Answer(data={"model": model, "share": min(share, 1.0), "done": False})
         found = _kept.put(key, working.result)
-    yield _answer(model, studio.models.source(model), found)
+    yield _answer(model, studio.models.code(model), found)
 
 
-def _answer(model: str, source: str, found: Heads) -> Answer:
+def _answer(model: str, loading: str, found: Heads) -> Answer:
     lines = [_line(head) for head in found]
     roles: dict[str, int] = {}
     for head in found:
@@ -59,7 +60,7 @@ def _answer(model: str, source: str, found: Heads) -> Answer:
         [
             "import clearhead",
             "",
-            f"model = clearhead.load({source!r})",
+            loading,
             "found = clearhead.heads(model)",
             "print(found.unknown)",
             "for head in found:",
@@ -77,6 +78,8 @@ def _answer(model: str, source: str, found: Heads) -> Answer:
             "heads": lines,
             "unknown": found.unknown,
             "roles": [{"role": role, "short": SHORT.get(role, role), "n": roles[role]} for role in order],
+            "least_spread": LEAST_SPREAD,
+            "n_unknown": sum(line["role"] == UNKNOWN for line in lines),
             "effect": EFFECT,
             "sure": SURE,
             "left_out": list(found.left_out),
@@ -104,6 +107,7 @@ def _line(head: Head) -> dict[str, Any]:
         "control": None if best is None else best.control,
         "effect": None if best is None else best.effect,
         "sure": None if best is None else best.sure,
+        "spread": None if best is None else best.spread,
         "also": [{"role": name, "score": head.measures[name].score} for name in head.also],
         "rests": None if rests is None else rests.score,
         "entropy": head.looks.entropy,

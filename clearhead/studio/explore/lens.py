@@ -76,9 +76,15 @@ def _answer(asked: Opened, table: LogitLens, places: list[int], n_rows: int, tar
         "newest": [named(asked.model, row) for row in ids_LTN[-1].tolist()],
         "token": None if target is None else {"id": target, "text": named(asked.model, [target])[0]},
     }
-    arrays = {"ids": ids_LTN.int(), "p": table.probabilities.float()}
-    if target is not None and table.ranks is not None:
-        arrays |= {"followed": table.values.float(), "rank": table.ranks.int()}
+    arrays = {
+        "ids": ids_LTN.int(),
+        "p": table.probabilities.float(),
+        "logits": table.logits.float(),
+        "log_sums": table.log_sums.float(),
+    }
+    if target is not None and table.ranks is not None and table.target_logits is not None:
+        arrays |= {"followed": table.values.float(), "rank": table.ranks.int(), "above": (table.ranks - 1).int()}
+        arrays["followed_logit"] = table.target_logits.float()
     if not whole:
         return Answer(data=data, arrays=arrays)
     data["settled"] = _settled(ids_LTN[..., 0])

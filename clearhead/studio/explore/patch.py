@@ -33,6 +33,7 @@ from clearhead.studio.explore.passes import (
     token_named,
 )
 from clearhead.studio.explore.predict import Position, RunId, TokenOf
+from clearhead.studio.explore.worked import log_sum
 from clearhead.studio.operations import Answer, operation
 from clearhead.taps import catalogue
 
@@ -134,6 +135,8 @@ def _sweep_answer(pair: Pair, table: Sweep, n_rows: int, noising: bool) -> Answe
     if noising:
         place = int(values.nan_to_num(nan=torch.inf).flatten().argmin())
     row, column = divmod(place, values.shape[1])
+    # A share is (m - corrupted) / (clean - corrupted): the difference m of each patched run, of which it was made.
+    measured = table.scale.corrupted + values * (table.scale.clean - table.scale.corrupted)
     data: dict[str, Any] = {
         "done": len(table.row_labels),
         "of": n_rows,
@@ -155,9 +158,15 @@ def _sweep_answer(pair: Pair, table: Sweep, n_rows: int, noising: bool) -> Answe
             "layer": table.row_labels[row],
             "place": table.column_labels[column],
             "value": float(values[row, column]),
+            "measured": float(measured[row, column]),
         },
+        "logits": [_both_logits(pair, one.logits(pair.at)) for one in pair.ends],
     }
-    arrays = {"values": values.nan_to_num(nan=0.0).float(), "there": there.to(torch.uint8)}
+    arrays = {
+        "values": values.nan_to_num(nan=0.0).float(),
+        "there": there.to(torch.uint8),
+        "measured": measured.nan_to_num(nan=0.0).float(),
+    }
     if len(table.row_labels) < n_rows and not _is_last(pair, table):
         return Answer(data=data, arrays=arrays)
     options = [f'site="{table.site}"', f'over="{table.over}"'] + (["noising=True"] if noising else [])
@@ -171,6 +180,11 @@ def _sweep_answer(pair: Pair, table: Sweep, n_rows: int, noising: bool) -> Answe
     imports = ["from clearhead.lens import logit_difference, patching"]
     printed = (table.scale.clean, table.scale.corrupted, float(values[row, column]))
     return Answer(data=data, arrays=arrays, python=code(pair.clean, imports, *lines), printed=printed)
+
+
+def _both_logits(pair: Pair, logits_V: Tensor) -> list[float]:
+    """Of the two answers, whose difference is measured."""
+    return [float(logits_V[pair.answer]), float(logits_V[pair.other])]
 
 
 def _is_last(pair: Pair, table: Sweep) -> bool:
@@ -235,7 +249,8 @@ def patch(
         stream_BTD = edited(base.model, {**base.inputs, "read": False}, {place.address: edit})
     changed = Finished(base.model, base.ids, Stream(stream_BTD))
     three = [one.logits(pair.at) for one in (*pair.ends, changed)]
-    metric = [float(logits_V[pair.answer]) - float(logits_V[pair.other]) for logits_V in three]
+    logits = [_both_logits(pair, logits_V) for logits_V in three]
+    metric = [first - second for first, second in logits]
     apart = metric[0] - metric[1]
     data = {
         **asdict(place),
@@ -248,6 +263,7 @@ def patch(
         "clean": metric[0],
         "corrupted": metric[1],
         "patched": metric[2],
+        "logits": logits,
         "share": (metric[2] - metric[1]) / apart if abs(apart) > 1e-9 else 0.0,
     }
     imports = [f"from clearhead.lens import {'at, patch' if place.limits else 'patch'}"]
@@ -263,14 +279,23 @@ def _three_sides(pair: Pair, three: Sequence[Tensor], n: int) -> dict[str, Any]:
     ids = list(dict.fromkeys([pair.answer, pair.other, *best]))
     sides = ("clean", "corrupted", "patched")
     rows = [
-        {"id": i, "text": text, **{side: float(p_V[i]) for side, p_V in zip(sides, p, strict=True)}}
+        {
+            "id": i,
+            "text": text,
+            **{side: float(p_V[i]) for side, p_V in zip(sides, p, strict=True)},
+            "logits": [float(logits_V[i]) for logits_V in three],
+        }
         for i, text in zip(ids, named(model, ids), strict=True)
     ]
     leading = [int(p_V.argmax()) for p_V in p]
     names = named(model, leading)
     return {
         "rows": rows,
-        "best": [{"id": i, "text": text, "p": float(p_V[i])} for i, text, p_V in zip(leading, names, p, strict=True)],
+        "log_sums": [log_sum(logits_V) for logits_V in three],
+        "best": [
+            {"id": i, "text": text, "p": float(p_V[i]), "logit": float(logits_V[i])}
+            for i, text, p_V, logits_V in zip(leading, names, p, three, strict=True)
+        ],
     }
 
 

@@ -14,6 +14,7 @@ from clearhead.lens import edit, rollout
 from clearhead.studio.explore.given import origin_of
 from clearhead.studio.explore.parts import RunId
 from clearhead.studio.explore.promptly import promptly
+from clearhead.studio.explore.worked import log_sum
 from clearhead.studio.kept import KeptResults
 from clearhead.studio.operations import Answer, operation
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from clearhead.studio.explore.runs import Run
 
 _followed: KeptResults[torch.Tensor] = KeptResults(8)
-"""(T, T): a rollout gives all its rows at once."""
+"""(L, T, T): a rollout gives all its rows at once, up to each layer."""
 
 
 @operation("explore.picture")
@@ -36,7 +37,7 @@ def picture(studio: Studio, *, run: RunId) -> Iterator[Answer]:
     processor = ImageProcessor.from_folder(origin_of(model, "pictures"))
     pixels_HWC = processor.fitted(studio.runs.uploads.picture(one.given.picture))
     pixels = torch.from_numpy(np.array(pixels_HWC))
-    labels = _labels(studio, one, model)
+    labels, sums = _labels(studio, one, model)
     python, printed = "", ()
     if labels:
         python = (
@@ -52,6 +53,7 @@ def picture(studio: Studio, *, run: RunId) -> Iterator[Answer]:
             "width": pixels.shape[1],
             "channels": pixels.shape[2],
             "labels": labels,
+            "log_sum": sums,
         },
         arrays={"pixels": pixels},
         python=python,
@@ -78,21 +80,21 @@ def rolled_out(
 
 def _rolled_out(studio: Studio, run: str, query: int, part: str) -> Answer:
     one, model = _seen(studio, run)
-    found_TT = _followed.of(
+    layers_LTT = _followed.of(
         studio.models,
         one.model,
         run,
         part,
-        make=lambda model: rollout(model, one.inputs(model), part=part).values.float(),
+        make=lambda model: rollout(model, one.inputs(model), part=part).layers_LTS.float(),
     )
-    if query >= len(found_TT):
-        raise UsageError(f"there is no place {query}; there are 0 to {len(found_TT) - 1}")
-    row = found_TT[query]
+    if query >= layers_LTT.shape[1]:
+        raise UsageError(f"there is no place {query}; there are 0 to {layers_LTT.shape[1] - 1}")
+    row = layers_LTT[-1, query]
     largest = int(row.argmax())
     where = "" if not part else f", part={part!r}"
     return Answer(
         data={"largest_at": largest, "largest": float(row[largest])},
-        arrays={"row": row},
+        arrays={"row": row, "layers": layers_LTT[:, query].contiguous()},
         python=one.opening(model)
         + "from clearhead.lens import rollout\n\n"
         + f"row = rollout(model, inputs{where}).values[{query}]\nprint(float(row[{largest}]))\n",
@@ -107,21 +109,25 @@ def _seen(studio: Studio, run: str) -> tuple[Run, Transformer]:
     return one, studio.models.get(one.model)
 
 
-def _labels(studio: Studio, one: Run, model: Transformer) -> list[dict[str, Any]]:
-    """The likeliest labels, where the model has one head over labels and nothing else."""
+def _labels(studio: Studio, one: Run, model: Transformer) -> tuple[list[dict[str, Any]], float | None]:
+    """The likeliest labels, where the model has one head over labels and nothing else; and the logarithm of what their
+    softmax divides by.
+    """
     heads = getattr(model, "labels", {})
     if len(heads) != 1 or getattr(model, "head", None) is not None:
-        return []
+        return [], None
     try:
         with studio.models.lock(one.model), torch.no_grad():
             logits = edit(model, one.inputs(model), one.edits(model))
     except ClearheadError:
-        return []
+        return [], None
     if not isinstance(logits, torch.Tensor) or logits.ndim != 2:
-        return []
-    shares, places = logits[0].float().softmax(-1).topk(min(10, logits.shape[1]))
+        return [], None
+    logits_C = logits[0].float()
+    shares, places = logits_C.softmax(-1).topk(min(10, len(logits_C)))
     names = {} if model.origin is None else dict(model.origin.raw_config.get("id2label") or {})
-    return [
-        {"label": str(names.get(str(i), names.get(i, f"label {i}"))), "share": share}
+    labels = [
+        {"label": str(names.get(str(i), names.get(i, f"label {i}"))), "share": share, "logit": float(logits_C[i])}
         for i, share in zip(places.tolist(), shares.tolist(), strict=True)
     ]
+    return labels, log_sum(logits_C)

@@ -12,6 +12,7 @@ from torch import Tensor
 from clearhead.lens.attribution import Attribution, attribution
 from clearhead.ops.sampling import adjust, log_probs
 from clearhead.studio.explore.passes import (
+    Finished,
     Opened,
     check_size,
     code,
@@ -24,6 +25,7 @@ from clearhead.studio.explore.passes import (
     token_named,
 )
 from clearhead.studio.explore.promptly import promptly
+from clearhead.studio.explore.worked import log_sum, read_out_of, terms
 from clearhead.studio.operations import Answer, operation
 
 if TYPE_CHECKING:
@@ -36,6 +38,8 @@ Hidden = Annotated[tuple[Annotated[int, Field(ge=0, le=100_000)], ...], Field(ma
 TokenOf = Annotated[int, Field(ge=0, le=10_000_000)] | Annotated[str, Field(max_length=200)] | None
 SHOWN = 24
 """Parts of a logit that are shown by themselves; the rest is one more."""
+MOST_CELLS = 2000
+"""Cells of a table that are drawn as cells, each with what it was made from."""
 
 
 @operation("explore.predict")
@@ -65,13 +69,21 @@ def predict(
 
 
 def _predicted(asked: Opened, at: int, n: int, how: dict[str, Any]) -> Answer:
-    logits_V = finished(asked).logits(at)
+    found = finished(asked)
+    logits_V = found.logits(at)
     p_V = logits_V.softmax(-1)
-    after_V = adjust(logits_V[None], **how)[0].softmax(-1)
+    adjusted_V = adjust(logits_V[None], **how)[0]
+    after_V = adjusted_V.softmax(-1)
     acts = how != {"temperature": 1.0, "top_k": 0, "top_p": 1.0}
     best = logits_V.topk(min(n, len(logits_V))).indices
     actual = asked.actual(at)
-    rows = [_row(asked, token, logits_V, p_V, after_V) for token in best.tolist()]
+    both = [*best.tolist(), *([] if actual is None else [actual])]
+    made = read_out_of(found, at, both)
+    rows = [
+        {**_row(found, token, logits_V, p_V, adjusted_V, after_V), "made": one}
+        for token, one in zip(both, made, strict=True)
+    ]
+    said = None if actual is None else {**rows.pop(), **_cost(actual, logits_V)}
     entropy = float(torch.special.entr(p_V).sum())
     data = {
         "model": asked.run.model,
@@ -81,10 +93,12 @@ def _predicted(asked: Opened, at: int, n: int, how: dict[str, Any]) -> Answer:
         "rows": rows,
         "entropy": entropy,
         "as_many": float(torch.tensor(entropy).exp()),
+        "log_sum": log_sum(logits_V),
+        "log_sum_after": log_sum(adjusted_V),
         "acts": acts,
         "kept": int((after_V > 0).sum()),
         "vocabulary": len(logits_V),
-        "actual": None if actual is None else _actual(asked, actual, logits_V, p_V, after_V),
+        "actual": said,
     }
     lines = _logits_code(asked, at)
     lines += ["p = logits.softmax(-1)"]
@@ -100,7 +114,8 @@ def _predicted(asked: Opened, at: int, n: int, how: dict[str, Any]) -> Answer:
     printed = [row[name] for row in rows for name in names] + [entropy]
     if actual is not None:
         lines.append(f"print(-log_probs(logits[None], torch.tensor([{actual}])).item())")
-        printed.append(data["actual"]["loss"])  # type: ignore[index]
+        assert said is not None
+        printed.append(said["loss"])
     needed = [*(["adjust"] if acts else []), *(["log_probs"] if actual is not None else [])]
     imports = ["import torch", *([f"from clearhead.ops.sampling import {', '.join(needed)}"] if needed else [])]
     return Answer(
@@ -110,22 +125,27 @@ def _predicted(asked: Opened, at: int, n: int, how: dict[str, Any]) -> Answer:
     )
 
 
-def _row(asked: Opened, token: int, logits_V: Tensor, p_V: Tensor, after_V: Tensor) -> dict[str, Any]:
+def _row(
+    found: Finished, token: int, logits_V: Tensor, p_V: Tensor, adjusted_V: Tensor, after_V: Tensor
+) -> dict[str, Any]:
+    kept = bool(after_V[token] > 0)
     return {
         "id": token,
-        "text": named(asked.model, [token])[0],
+        "text": named(found.model, [token])[0],
         "logit": float(logits_V[token]),
         "p": float(p_V[token]),
+        "adjusted": float(adjusted_V[token]) if kept else None,
         "after": float(after_V[token]),
-        "kept": bool(after_V[token] > 0),
+        "kept": kept,
     }
 
 
-def _actual(asked: Opened, token: int, logits_V: Tensor, p_V: Tensor, after_V: Tensor) -> dict[str, Any]:
+def _cost(token: int, logits_V: Tensor) -> dict[str, Any]:
     """What the text itself says there: its place among all tokens, and what it cost."""
+    above = int((logits_V > logits_V[token]).sum())
     return {
-        **_row(asked, token, logits_V, p_V, after_V),
-        "rank": 1 + int((logits_V > logits_V[token]).sum()),
+        "above": above,
+        "rank": 1 + above,
         "loss": -float(log_probs(logits_V[None], torch.tensor([token]))[0]),
     }
 
@@ -147,14 +167,17 @@ def losses(studio: Studio, *, run: RunId) -> Iterator[Answer | None]:
     check_size(asked, most, "a loss along the text")
     done = finished(asked)
     yield None
-    entropy, rank, best = [], [], []
+    entropy, rank, best, likeliest, log_sums, logits = [], [], [], [], [], []
     following = torch.tensor(asked.ids[1:] if asked.foretells else asked.ids, dtype=torch.long)
     for places, logits_TV in done.chunks():
         entropy.append(torch.special.entr(logits_TV.softmax(-1)).sum(-1))
         best.append(logits_TV.argmax(-1))
+        log_sums.append(logits_TV.logsumexp(-1))
+        likeliest.append((logits_TV.amax(-1) - log_sums[-1]).exp())
         here = following[places.start : places.stop]
         found_T1 = logits_TV[: len(here)].gather(1, here[:, None])
         rank.append(1 + (logits_TV[: len(here)] > found_T1).sum(-1))
+        logits.append(found_T1[:, 0])
         yield None
     loss_T = (yield from done.losing()) if asked.foretells else torch.zeros(0)
     mean = float(loss_T.mean()) if len(loss_T) else 0.0
@@ -176,10 +199,19 @@ def losses(studio: Studio, *, run: RunId) -> Iterator[Answer | None]:
             "tokens": [token.text for token in asked.run.tokens],
             "dearest": int(loss_T.argmax()) if len(loss_T) else None,
             "mean": mean,
+            "costs": terms(loss_T),
             "as_many": float(torch.tensor(mean).exp()),
             "best": named(asked.model, torch.cat(best).tolist()),
         },
-        arrays={"loss": loss_T, "entropy": torch.cat(entropy), "rank": torch.cat(rank).int()},
+        arrays={
+            "loss": loss_T,
+            "entropy": torch.cat(entropy),
+            "rank": torch.cat(rank).int(),
+            # A cost is the log_sum of its place less the logit of the token that came; most is the likeliest token's p.
+            "log_sums": torch.cat(log_sums),
+            "logits": torch.cat(logits),
+            "most": torch.cat(likeliest),
+        },
         python=python,
         printed=printed,
     )
@@ -211,6 +243,7 @@ def attributed(
         yield None
     with studio.models.lock(asked.run.model):
         found = attribution(asked.model, asked.inputs, first, against=second, position=at, by=by)
+    yield None
     yield _attributed(asked, found, (first, second), at, by, table)
 
 
@@ -228,9 +261,11 @@ def _attributed(
         "by": by,
         "logit": logit,
         "total": total,
+        "made": read_out_of(finished(asked), at, [first] if second is None else [first, second]),
         "error": found.error,
         "note": found.note,
         "parts": parts,
+        "products": _cells_made(found) if table else [],
         "rows": found.row_labels,
         "columns": found.column_labels if by != "neuron" else [],
     }
@@ -260,18 +295,44 @@ def _parts(found: Attribution, by: str) -> list[dict[str, Any]]:
     """Parts with their names: all of a layer's, else the largest, and what is left in one."""
     if by == "layer":
         names = [f"{row}, {_said(column)}" for row in found.row_labels for column in found.column_labels]
-        flat = found.values.flatten().tolist()
-        shown = [{"name": n, "value": v, "kind": "part"} for n, v in zip(names, flat, strict=True) if v == v]
+        every = zip(names, found.values.flatten().tolist(), _cells_made(found), strict=True)
+        shown = [{"name": n, "value": v, "kind": "part", "made": made} for n, v, made in every if v == v]
         left = None
     else:
         top = found.top(SHOWN)
-        shown = [{"name": _cell(cell.row, cell.column, by), "value": cell.value, "kind": "part"} for cell in top]
+        rows, columns = ({label: i for i, label in enumerate(one)} for one in (found.row_labels, found.column_labels))
+        shown = [
+            {
+                "name": _cell(cell.row, cell.column, by),
+                "value": cell.value,
+                "kind": "part",
+                # Tokens may be called the same, so that their names say no column.
+                "made": None if by == "position" else _made(found, (rows[cell.row], columns[cell.column])),
+            }
+            for cell in top
+        ]
         left = float(found.values.nansum()) - sum(cell.value for cell in top)
         if int((~found.values.isnan()).sum()) <= SHOWN:
             left = None
-    others = [{"name": _said(name), "value": float(value), "kind": "other"} for name, value in found.others.items()]
-    rest = [] if left is None else [{"name": "all smaller parts", "value": left, "kind": "rest"}]
+    others = [
+        {"name": _said(name), "value": float(value), "kind": "other", "made": _made(found, name)}
+        for name, value in found.others.items()
+    ]
+    rest = [] if left is None else [{"name": "all smaller parts", "value": left, "kind": "rest", "made": None}]
     return [*shown, *others, *rest]
+
+
+def _made(found: Attribution, part: tuple[int, int] | str) -> dict[str, Any] | None:
+    """The dot product that a part is."""
+    product = found.products.get(part)
+    return None if product is None else {"pairs": product.pairs.tolist(), "n": product.n}
+
+
+def _cells_made(found: Attribution) -> list[dict[str, Any] | None]:
+    """The same of every cell, row by row; of a large table, nothing."""
+    rows, columns = found.values.shape
+    cells = [(row, column) for row in range(rows) for column in range(columns)]
+    return [_made(found, cell) for cell in cells] if len(cells) <= MOST_CELLS else [None] * len(cells)
 
 
 def _cell(row: str, column: str, by: str) -> str:

@@ -8,19 +8,18 @@ import secrets
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from threading import Event
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from clearhead.errors import ClearheadError
-from clearhead.studio.explore.ablations import Ablation
+from clearhead.studio.explore.asked import RunAsked, told
 from clearhead.studio.explore.coding import Code
-from clearhead.studio.explore.given import MAX_CHARACTERS, MAX_TOKENS, Given, Read, Token
 from clearhead.studio.explore.parts import RunId
-from clearhead.studio.explore.runs import Run, Runs
+from clearhead.studio.explore.runs import Runs
 from clearhead.studio.explore.tensors import Wanted, piece
 from clearhead.studio.frames import dumps
 
@@ -65,59 +64,7 @@ SESSION = secrets.token_hex(8)
 POLL = 0.1
 """Seconds between two looks whether somebody still waits."""
 
-Text = Annotated[str, Field(max_length=MAX_CHARACTERS)]
-Name = Annotated[str, Field(min_length=1, max_length=100)]
-Place = Annotated[int, Field(ge=0, le=1_000_000)]
 Choice = Annotated[str, Query(max_length=2000)]
-
-
-class AblationAsked(BaseModel):
-    """See `Ablation`. `head` is short for one of `heads`."""
-
-    model_config = ConfigDict(extra="forbid")
-    layer: Place
-    part: Literal["mixer", "cross", "ffn", "block"] = "mixer"
-    stack: Annotated[str, Field(max_length=20)] = ""
-    head: Place | None = None
-    heads: Annotated[list[Place], Field(max_length=1024)] = []
-    queries: Annotated[list[Place], Field(max_length=4096)] = []
-    keys: Annotated[list[Place], Field(max_length=4096)] = []
-    mode: Literal["zero", "mean"] = "zero"
-
-    def ablation(self) -> Ablation:
-        heads = self.heads if self.head is None else [*self.heads, self.head]
-        return Ablation(
-            layer=self.layer,
-            part=self.part,
-            stack=self.stack,
-            heads=tuple(heads),
-            queries=tuple(self.queries),
-            keys=tuple(self.keys),
-            mode=self.mode,
-        )
-
-
-class RunAsked(BaseModel):
-    """What is to be run."""
-
-    model_config = ConfigDict(extra="forbid")
-    model: Name
-    text: Text | None = None
-    ids: Annotated[list[Place], Field(max_length=MAX_TOKENS)] | None = None
-    source: Text | None = None
-    picture: Name | None = None
-    sound: Name | None = None
-    capture: Annotated[list[Annotated[str, Field(min_length=1, max_length=200)]], Field(max_length=64)] = []
-    ablate: Annotated[list[AblationAsked], Field(max_length=256)] = []
-
-    def given(self) -> Given:
-        return Given(
-            text=self.text,
-            ids=None if self.ids is None else tuple(self.ids),
-            source=self.source,
-            picture=self.picture,
-            sound=self.sound,
-        )
 
 
 @router.post("/runs", status_code=201)
@@ -125,12 +72,7 @@ async def make_run(request: Request, asked: RunAsked) -> dict[str, Any]:
     """Run a model, or find the run again."""
     runs: Runs = request.app.state.studio.runs
     cancelled = Event()
-
-    def make() -> Run:
-        ablate = [one.ablation() for one in asked.ablate]
-        return runs.make(asked.model, asked.given(), capture=asked.capture, ablate=ablate, cancelled=cancelled)
-
-    return told(await _while_waited_for(request, make, cancelled))
+    return told(await _while_waited_for(request, lambda: asked.make(runs, cancelled), cancelled))
 
 
 @router.get("/runs/{run}")
@@ -186,56 +128,6 @@ async def add_sound(request: Request) -> dict[str, str]:
     data = await request.body()
     uploads = request.app.state.studio.runs.uploads
     return {"sound": await _workers(request).run(lambda: uploads.add_sound(data))}
-
-
-def told(run: Run) -> dict[str, Any]:
-    """A run as the page has it."""
-    given = run.given
-    return {
-        "run": run.id,
-        "model": run.model,
-        "text": given.text,
-        "source": given.source,
-        "picture": given.picture,
-        "sound": given.sound,
-        "tokens": [_token(token) for token in run.tokens],
-        "sources": [_token(token) for token in run.sources],
-        "reads": [_read(one) for one in run.reads],
-        "ms": run.spent.ms,
-        "peak_bytes": run.spent.peak_bytes,
-        "bytes": run.n_bytes,
-        "ablate": [
-            {
-                "layer": one.layer,
-                "part": one.part,
-                "stack": one.stack,
-                "heads": list(one.heads),
-                "queries": list(one.queries),
-                "keys": list(one.keys),
-                "mode": one.mode,
-            }
-            for one in run.ablate
-        ],
-        "tensors": [
-            {"name": name, "shape": list(value.shape[1:]), "dtype": dtype, "bytes": value.nbytes}
-            for kept, dtype in ((run.values, "f32"), (run.codes, "u8"))
-            for name, value in list(kept.items())
-        ],
-    }
-
-
-def _read(one: Read) -> dict[str, Any]:
-    return {
-        "stack": one.stack,
-        "kind": one.kind,
-        "n": len(one.tokens),
-        "grid": None if one.grid is None else list(one.grid),
-        "prefix": one.n_prefix,
-    }
-
-
-def _token(token: Token) -> dict[str, Any]:
-    return {"id": token.id, "text": token.text, "start": token.start, "end": token.end}
 
 
 def _workers(request: Request) -> Workers:

@@ -74,14 +74,16 @@ class Run:
     id: str
     model: str
     """Its id in the Studio."""
-    source: str
-    """What `clearhead.load` takes for it."""
+    loading: str
+    """The line of Python that makes it."""
     reading: Reading
     ablate: tuple[Ablation, ...]
     stamp: int = 0
     """Of the model's weights: see `Models.stamp`."""
     kept: Kept = field(default_factory=Kept)
     spent: Spent = Spent()
+    work: float | None = None
+    """Operations of a pass, once somebody asked."""
 
     @property
     def values(self) -> OrderedDict[str, Tensor]:
@@ -132,7 +134,7 @@ class Run:
         lines = ["import clearhead"]
         if self.ablate:
             lines.append("from clearhead.lens import at, forbid, mean, zero")
-        lines += [*imports, "", f"model = clearhead.load({self.source!r})", f"inputs = {inputs}"]
+        lines += [*imports, "", self.loading, f"inputs = {inputs}"]
         if self.ablate:
             lines.append(f"edits = {code_of(model, self.ablate)}")
         return "\n".join(lines) + "\n"
@@ -234,7 +236,7 @@ class Runs:
                 run = self._runs.get(run_id)
             if run is None:
                 # Kept only once its pass has gone through: what fails leaves nothing behind.
-                run = Run(run_id, model_id, self.models.source(model_id), reading, tuple(ablate), stamp)
+                run = Run(run_id, model_id, self.models.code(model_id), reading, tuple(ablate), stamp)
                 edits_of(model, ablate)
             self._record(model, run, resolve(model, [*capture, *_finals(model)]), cancelled)
             with self._lock:
@@ -315,6 +317,19 @@ class Runs:
         model: Transformer = self.models.get(run.model)
         (known,) = resolve(model, [address])
         return [letter for letter in catalogue(model)[known].split() if letter != "B"]
+
+    def is_short(self, run_id: str) -> bool:
+        """Whether one more pass of a run is a matter of moments."""
+        run = self.get(run_id)
+        if run.work is None:
+            run.work = operations(self.models.get(run.model), run.reading)
+        return run.work < TELLING
+
+    def n_bytes(self, run_id: str, *addresses: str) -> dict[str, int]:
+        """How many bytes the values at addresses would take."""
+        run = self.get(run_id)
+        model: Transformer = self.models.get(run.model)
+        return {address: 4 * n_cells(model, address, run.reading) for address in resolve(model, addresses)}
 
     # ---- running
 

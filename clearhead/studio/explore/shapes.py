@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
+import torch
 from pydantic import Field
 from torch import Tensor, nn
 
@@ -55,12 +56,32 @@ def _shapes_of(studio: Studio, model: str) -> Answer:
             "stacks": stacks,
             "ends": ends,
             "parameters": total,
+            "addends": _addends(found),
             "bytes": described.n_bytes,
         },
-        python=f"import clearhead\n\nmodel = clearhead.load({studio.models.source(model)!r})\n"
+        python=f"import clearhead\n\n{studio.models.code(model)}\n"
         "print(sum(parameter.numel() for parameter in model.parameters()))\n",
         printed=(float(total),),
     )
+
+
+def _addends(model: Transformer) -> list[dict[str, Any]]:
+    """Parts whose parameters sum to all of the model's. A matrix that two parts share counts with the first of them."""
+    parts: list[tuple[str, nn.Module | None]] = []
+    for path, stack in stacks_of(model).items():
+        before = f"{path} " if path else ""
+        parts += [(f"{before}embedding", stack.embed)]
+        parts += [(f"{before}layer {number}", block) for number, block in enumerate(stack.layers)]
+        parts += [(f"{before}final norm", stack.norm)]
+    parts += [("heads and the rest", model)]
+    counted: set[int] = set()
+    found = []
+    for name, part in parts:
+        own = [p for p in part.parameters() if id(p) not in counted] if part is not None else []
+        counted |= {id(p) for p in own}
+        if own:
+            found.append({"name": name, "parameters": sum(p.numel() for p in own)})
+    return found
 
 
 @operation("explore.tap")
@@ -105,10 +126,15 @@ def _tap_at(studio: Studio, run: str, address: str, part: Part) -> Answer:
     largest = int(map_TX.abs().nan_to_num(posinf=0, neginf=0).argmax())
     place = [largest // map_TX.shape[1], largest % map_TX.shape[1]]
     statistics = {
+        "sum": float(finite.sum()),
+        "finite": finite.numel(),
         "mean": float(finite.mean()),
+        "squares": float((finite - finite.mean()).square().sum()),
         "std": float(finite.std(unbiased=False)),
         "least": float(finite.min()),
         "most": float(finite.max()),
+        "least_at": _place(whole.nan_to_num(nan=torch.inf, neginf=torch.inf).argmin(), whole),
+        "most_at": _place(whole.nan_to_num(nan=-torch.inf, posinf=-torch.inf).argmax(), whole),
     }
     subscript = "".join(f", {text}" for text in ("0", *(_subscript(letters, fixed))))[2:]
     largest_value = float(map_TX[place[0], place[1]])
@@ -122,6 +148,7 @@ def _tap_at(studio: Studio, run: str, address: str, part: Part) -> Answer:
             "lasts": _size(letters, value, ("N",)) if len(letters) > 2 else 0,
             "rows_are": letters[_kept(letters, fixed)[0]],
             "columns_are": letters[_kept(letters, fixed)[1]],
+            "fixed": [fixed.get(axis) for axis in range(len(letters))],
             **statistics,
             "masked": int((whole == float("-inf")).sum()),
             "count": value.numel(),
@@ -138,6 +165,11 @@ def _tap_at(studio: Studio, run: str, address: str, part: Part) -> Answer:
         + f"print(float(part[{place[0]}, {place[1]}]))  # the largest in size of this map\n",
         printed=(largest_value,),
     )
+
+
+def _place(flat: Tensor, value: Tensor) -> list[int]:
+    """Where a cell stands, from its number in a row."""
+    return [int(i) for i in torch.unravel_index(flat, value.shape)]
 
 
 def _size(letters: list[str], value: Tensor, wanted: tuple[str, ...]) -> int:

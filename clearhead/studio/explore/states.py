@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import torch
 from pydantic import Field
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from clearhead.errors import UsageError
 from clearhead.studio.explore.parts import Number, RunId
+from clearhead.studio.explore.worked import FIRST, terms
 from clearhead.studio.operations import Answer, operation
 from clearhead.taps import catalogue
 
@@ -48,7 +49,9 @@ def states(
     paths = [address.rpartition(".")[0] for address in carried]
     names = [name for name in SHOWN if f"{paths[layer]}.{name}" in known]
     what = what if what in names else names[0]
-    norms_LT = torch.stack([studio.runs.reduced(run, address, _length, "length")[0] for address in carried])
+    # Of each token: the length, how many numbers it is of, and the first of them.
+    lengths_LTX = torch.stack([studio.runs.reduced(run, address, _length, "length")[0] for address in carried])
+    norms_LT = lengths_LTX[..., 0]
     if query >= norms_LT.shape[1]:
         raise UsageError(f"there is no token {query}; there are 0 to {norms_LT.shape[1] - 1}")
     address = f"{paths[layer]}.{what}"
@@ -76,13 +79,20 @@ def states(
             "n_channels": map_TX.shape[1],
             "cut": map_TX.shape[1] > CUT,
             "length": now,
+            "sizes": lengths_LTX[:, 0, 1].int().tolist(),
+            "made": _made(lengths_LTX[layer, query]),
+            "made_before": _made(lengths_LTX[layer, query - 1]) if query else None,
             "before": before,
             "signed": bool((map_TX < 0).any()),
             "largest_at": largest,
             "largest": float(row_X[largest]),
-            "mean_delta": None if "delta" not in names else _mean_delta(studio, run, f"{paths[layer]}.delta", query),
+            **_mean_delta(studio, run, f"{paths[layer]}.delta", query, "delta" in names),
         },
-        arrays={"norms": norms_LT.float(), "map": map_TX[:, :CUT].float().contiguous()},
+        arrays={
+            "norms": norms_LT.float(),
+            "firsts": lengths_LTX[..., 2:].float().contiguous(),
+            "map": map_TX[:, :CUT].float().contiguous(),
+        },
         python=one.opening(model)
         + f'value = {one.look(carried[layer])}["{carried[layer]}"]\n'
         + f"print(float(value[0, {query}].float().norm()))  # the length of the state after token {query}\n",
@@ -90,15 +100,26 @@ def states(
     )
 
 
-def _mean_delta(studio: Studio, run: str, address: str, query: int) -> float:
-    delta: Tensor = studio.runs.exact(run, address)[0, query]
-    return float(delta.double().mean())
+def _mean_delta(studio: Studio, run: str, address: str, query: int, is_there: bool) -> dict[str, Any]:
+    """The mean step of a token over the channels, and what it is the mean of; None where there are no steps."""
+    if not is_there:
+        return {"mean_delta": None, "deltas": None}
+    delta_F: Tensor = studio.runs.exact(run, address)[0, query]
+    return {"mean_delta": float(delta_F.double().mean()), "deltas": terms(delta_F)}
+
+
+def _made(length_X: Tensor) -> dict[str, Any]:
+    """What a length is the root of the sum of squares of: the first numbers, and how many there are."""
+    return {"n": int(length_X[1]), "first": length_X[2:].tolist()}
 
 
 def _length(value: Tensor) -> Tensor:
-    """(B, T, ...) to (B, T): the length of all that is carried on after a token."""
-    lengths: Tensor = torch.linalg.vector_norm(value.float().flatten(2), dim=-1)
-    return lengths
+    """(B, T, ...) to (B, T, 2 + FIRST): the length of all that is carried on after a token, how many numbers that is,
+    and the first of them.
+    """
+    flat_BTN = value.float().flatten(2)
+    length_BT1 = torch.linalg.vector_norm(flat_BTN, dim=-1, keepdim=True)
+    return torch.cat([length_BT1, torch.full_like(length_BT1, flat_BTN.shape[-1]), flat_BTN[..., :FIRST]], dim=-1)
 
 
 def _channels(value: Tensor) -> Tensor:

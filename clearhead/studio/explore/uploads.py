@@ -62,6 +62,12 @@ class Uploads:
         picture.thumbnail((LONG_SIDE, LONG_SIDE))
         return self._keep(self._pictures, data, picture)
 
+    def hold_picture(self, picture: Image.Image) -> str:
+        """Keep a picture that Python has; gives its name."""
+        small = picture.copy()
+        small.thumbnail((LONG_SIDE, LONG_SIDE))
+        return self._keep(self._pictures, repr((small.mode, small.size)).encode() + small.tobytes(), small)
+
     def add_sound(self, data: bytes) -> str:
         """Read a WAV file and keep it; gives its name.
 

@@ -98,8 +98,8 @@ class Widget(anywidget.AnyWidget):
             if isinstance(found, Answer):
                 self._frame(pack(found, id=id, seq=seq, ms=_ms(began), last=True))
                 return
-        except ClearheadError as error:
-            self._frame(pack_error(str(error), id=id, seq=seq))
+        except Exception as error:
+            self._fail(error, id, seq)
             return
         # A kernel hears nothing while it computes: what takes long is computed beside it, so that it can be stopped.
         threading.Thread(
@@ -114,12 +114,19 @@ class Widget(anywidget.AnyWidget):
                 if answer is not None:
                     self._frame(pack(answer, id=id, seq=seq, ms=_ms(began), last=False))
             self._frame(pack_end(id=id, seq=seq, ms=_ms(began)))
-        except ClearheadError as error:
-            self._frame(pack_error(str(error), id=id, seq=seq))
+        except Exception as error:
+            self._fail(error, id, seq)
         finally:
             close = getattr(answers, "close", None)
             if close is not None:
                 close()
+
+    def _fail(self, error: Exception, id: str, seq: int) -> None:
+        """Tell what was refused. A defect is told too, so that the page does not wait, and goes on to Python."""
+        expected = isinstance(error, ClearheadError)
+        self._frame(pack_error(str(error) if expected else f"{type(error).__name__}: {error}", id=id, seq=seq))
+        if not expected:
+            raise error
 
     def _frame(self, frame: bytes) -> None:
         self.send({"kind": "frame"}, [frame])

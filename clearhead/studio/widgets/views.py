@@ -10,6 +10,14 @@ import torch
 from torch import Tensor
 
 from clearhead.errors import UsageError
+from clearhead.lens.accumulated import Accumulated
+from clearhead.lens.attribution import Attribution
+from clearhead.lens.heads.table import Heads
+from clearhead.lens.integrated_gradients import IntegratedGradients
+from clearhead.lens.logit_lens import LogitLens
+from clearhead.lens.patching import Sweep
+from clearhead.lens.paths import Paths
+from clearhead.lens.pruning.prune import PruningCurve
 from clearhead.lens.report import AttentionReport
 from clearhead.lens.seen import Seen
 from clearhead.lens.views.chart import CurveFigure
@@ -18,6 +26,7 @@ from clearhead.lens.views.heads import Grid, Layer
 from clearhead.lens.views.heatmap import HeatMap
 from clearhead.lens.views.links import Links
 from clearhead.lens.views.pattern import is_triangle
+from clearhead.lens.vocabulary import Words
 from clearhead.studio.operations import Answer
 
 if TYPE_CHECKING:
@@ -60,9 +69,9 @@ def view_of(result: Drawn) -> View:
             more = {"note": "Choose a token for its links alone.", "chosen": drawn.chosen, "head": heads[0]}
             return View("view.links", _maps(drawn.title, drawn.layers, more), result)
         case CurveFigure():
-            return View("view.table", _table(drawn.table), result)
+            return View("view.table", _table(drawn.table, result), result)
         case HeatMap():
-            return View("view.table", _table(drawn), result)
+            return View("view.table", _table(drawn, result), result)
     raise UsageError(f"{type(drawn).__name__} has no view in a notebook; .save('name.html') writes it as a page")
 
 
@@ -104,7 +113,7 @@ def _maps(title: str, layers: Sequence[Layer], more: dict[str, Any]) -> Answer:
     return Answer(data={"title": title, "layers": told, **more}, arrays={"maps": maps_LHTS})
 
 
-def _table(table: HeatMap) -> Answer:
+def _table(table: HeatMap, result: Drawn) -> Answer:
     scale, (row, column) = table.scale, _corner(table.corner)
     data = {
         "title": table.title,
@@ -117,8 +126,43 @@ def _table(table: HeatMap) -> Answer:
         "kind": scale.kind,
         "max": scale.high,
         "quantity": {"share": "share", "amount": "amount", "signed": "difference"}[scale.kind],
+        **_made(result),
     }
     return Answer(data=data, arrays={"values": _sized(table.values)})
+
+
+FORMULAS: tuple[tuple[type, str, str], ...] = (
+    (LogitLens, r"p=\mathrm{softmax}(W_U\,\mathrm{norm}(x_\ell))_v", "clearhead.lens.logit_lens"),
+    (Sweep, r"\frac{m-m_{\mathrm{corrupted}}}{m_{\mathrm{clean}}-m_{\mathrm{corrupted}}}", "clearhead.lens.patching"),
+    (Paths, r"\frac{m-m_{\mathrm{clean}}}{m_{\mathrm{corrupted}}-m_{\mathrm{clean}}}", "clearhead.lens.path_patching"),
+    (Attribution, r"u\cdot\mathrm{norm}(x_i)", "clearhead.lens.attribution"),
+    (
+        IntegratedGradients,
+        r"\textstyle\sum_d (x_d-x'_d)\int_0^1 \partial m/\partial x_d",
+        "clearhead.lens.integrated_gradients",
+    ),
+    (
+        Accumulated,
+        r"\lVert\textstyle\sum_{i\le p}x_i\rVert,\ \text{or}\ u\cdot\sum_{i\le p}x_i",
+        "clearhead.lens.accumulated",
+    ),
+    (Words, r"W_U\,x", "clearhead.lens.vocabulary"),
+    (Heads, r"\text{score}-\text{control}", "clearhead.heads"),
+    (PruningCurve, r"m\ \text{without so many heads}", "clearhead.lens.pruning"),
+)
+"""What the numbers of a result are, in TeX, and the function that gave them."""
+
+
+def _made(result: Drawn) -> dict[str, str]:
+    """Where a table's numbers come from; put: the numbers that all of them share."""
+    formula, source = next(
+        ((formula, source) for kind, formula, source in FORMULAS if isinstance(result, kind)), ("", "clearhead.lens")
+    )
+    scale = getattr(result, "scale", None)
+    put = (
+        f"m of the clean run {scale.clean:.4g}, of the corrupted one {scale.corrupted:.4g}" if scale is not None else ""
+    )
+    return {"formula": formula, "from": source, "put": put}
 
 
 def _corner(corner: str) -> tuple[str, str]:

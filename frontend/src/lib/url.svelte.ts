@@ -16,11 +16,13 @@ const address: Store = {
   set: (key, value) => route.set(key, value),
 };
 
-/** State that lives as long as a widget. It starts from what the caller of the widget named. */
-export function memory(initial: Record<string, string> = {}): Store & { entries(): [string, string][] } {
+/**
+ * State that lives as long as a widget. It starts from what the caller of the widget named. A widget of one figure needs
+ * no prefixes; where it has `several`, their keys are kept apart by them, as they are in an address.
+ */
+export function memory(initial: Record<string, string> = {}, several = false): Store & { entries(): [string, string][] } {
   const held = new SvelteMap(Object.entries(initial));
-  // A widget has one figure, so its keys need no prefix.
-  const plain = (key: string) => key.slice(key.lastIndexOf('.') + 1);
+  const plain = (key: string) => (several ? key : key.slice(key.lastIndexOf('.') + 1));
   return {
     get: (key) => held.get(plain(key)),
     set: (key, value) => {

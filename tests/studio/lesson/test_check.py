@@ -33,7 +33,10 @@ def test_numbers_of_the_scenarios() -> None:
     assert answer.data["many"] == 2 * 80 * 64 * 128 * 2 * 8192
     factors = (2, answer.data["layers"], answer.data["kv_heads"], answer.data["d_head"], 2, answer.data["context"])
     assert math.prod(factors) == answer.data["few"], "what the page multiplies out"
-    assert (answer.data["d_model"], answer.data["d_ff"]) == (768, 3072)
+    # Of a block of GPT-2: an MLP of 768 x 3072 and its biases; beside it attention and two norms.
+    mlp, rest = 2 * 768 * 3072 + 3072 + 768, 4 * (768 * 768 + 768) + 2 * 2 * 768
+    assert (answer.data["in_mlp"], answer.data["in_blocks"]) == (12 * mlp, 12 * (mlp + rest))
+    assert answer.data["in_mlp"] / answer.data["in_blocks"] == answer.data["mlp"]
     assert_prints(answer)
 
 

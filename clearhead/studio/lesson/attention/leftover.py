@@ -25,11 +25,14 @@ MOST = 128
 
 @dataclass(frozen=True)
 class Left:
-    """The tokens of a text; a layer's weight on each of `WHERE`, the mean of it over layers, and that of an even
-    spread; the least weight; and the head that gives the first token most: its layer, its number and how much.
+    """The tokens of a text; how many of them ask, and how many weights there are in all; a layer's weight on each of
+    `WHERE`, the mean of it over layers, and that of an even spread; the least weight; and the head that gives the
+    first token most: its layer, its number and how much.
     """
 
     pieces: list[str]
+    queries: int
+    weights: int
     layers: list[list[float]]
     mean: list[float]
     even: list[float]
@@ -60,6 +63,8 @@ def leftover(
                 "tokens": left.pieces,
                 "kinds": WHERE,
                 "from": FROM + 1,
+                "queries": left.queries,
+                "weights": left.weights,
                 "mean": left.mean,
                 "even": left.even,
                 "least": left.least,
@@ -98,6 +103,8 @@ def _measure(model: Transformer, id: str, text: str) -> Left:
     most, layer, head = max(first, key=lambda one: one[0])
     return Left(
         pieces=model.tokenizer.pieces(ids),
+        queries=len(ids) - FROM,
+        weights=sum(pattern_BHTS.shape[1] for pattern_BHTS in seen.values()) * len(ids) * (len(ids) + 1) // 2,
         layers=share_L3.tolist(),
         mean=share_L3.mean(0).tolist(),
         even=even_3.tolist(),

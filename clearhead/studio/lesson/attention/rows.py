@@ -11,11 +11,13 @@ from clearhead.studio.operations import Answer, operation
 @operation("attention.rows")
 def rows(*, beta: Sharpness = 1.0) -> Answer:
     """The largest weight and the entropy of each row, divided by sqrt(d) and not."""
-    with_TS, without_TS = (walk(beta, scale, "none").softmax_TS for scale in (True, False))
+    divided, undivided = (walk(beta, scale, "none") for scale in (True, False))
+    with_TS, without_TS = divided.softmax_TS, undivided.softmax_TS
     with_T, without_T = with_TS.amax(-1), without_TS.amax(-1)
     return Answer(
         data={
             "sentence": SENTENCE,
+            "beta": beta,
             "with": with_T.tolist(),
             "without": without_T.tolist(),
             "readers": with_TS.argmax(-1).tolist(),
@@ -23,6 +25,7 @@ def rows(*, beta: Sharpness = 1.0) -> Answer:
             "entropy_without": entropy(without_TS).tolist(),
             "risen": int((without_T > with_T).sum()),
         },
+        arrays={"scaled": divided.scale_TS, "unscaled": undivided.scale_TS},
         python=(
             "from clearhead.claims.ingredients.one_head import pattern\n"
             "from clearhead.claims.scaled.ten_words import vectors\n\n"

@@ -10,7 +10,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from clearhead.claims.ingredients.one_head import one_head, pattern, scale_of
+from clearhead.claims.ingredients.one_head import one_head, scale_of
 from clearhead.claims.scaled.softmax_gradient import KEYS, QUERIES, jacobian
 from clearhead.studio.operations import Answer, operation
 
@@ -42,7 +42,8 @@ def width(*, d: Annotated[int, Field(ge=1, le=WIDEST)] = 128) -> Answer:
     """The histogram of scores at one width, and what a softmax over sixteen of them looks like."""
     raw_N, scaled_N = scores_of(d)
     q_BTK, k_BSK = (x_BTK[:, 0, :d] for x_BTK in drawn())
-    rows = [pattern(q_BTK[None, :1], k_BSK[None, :KEYS], scale=scale)[0, 0] for scale in (1.0, scale_of(d))]
+    traces = [one_head(q_BTK[None, :1], k_BSK[None, :KEYS], scale=scale) for scale in (1.0, scale_of(d))]
+    rows, scores = [one.pattern_BHTS[0, 0, 0] for one in traces], [one.scores_BHTS[0, 0, 0] for one in traces]
     variances = float(raw_N.var()), float(scaled_N.var())
     edges = torch.linspace(-REACH, REACH, BINS + 1)
     return Answer(
@@ -65,6 +66,8 @@ def width(*, d: Annotated[int, Field(ge=1, le=WIDEST)] = 128) -> Answer:
             "scaled": torch.histc(scaled_N, BINS, -REACH, REACH),
             "row": rows[0],
             "scaled_row": rows[1],
+            "row_scores": scores[0],
+            "scaled_row_scores": scores[1],
         },
         python=(
             "import torch\n"

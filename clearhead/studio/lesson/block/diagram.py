@@ -19,6 +19,8 @@ def diagram(studio: Studio, *, model: ModelId = "clear-gpt", text: Text = TEXT, 
     steps = [_step(found, addition, slot) for addition in found.additions]
     blocks = sum(part.n_parameters for layer in found.plan.layers for part in layer)
     in_mlp = sum(part.n_parameters for layer in found.plan.layers for part in layer if part.kind == "mlp")
+    # The stream before the first block and after the last.
+    ends = ["embed", f"layers.{len(found.plan.layers) - 1}.resid_post"]
     return Answer(
         data={
             "model": model,
@@ -35,6 +37,8 @@ def diagram(studio: Studio, *, model: ModelId = "clear-gpt", text: Text = TEXT, 
             "blocks": blocks,
             "mlp_share": in_mlp / blocks if blocks else 0.0,
             "start": float(found.seen["embed"][0, slot].norm()),
+            "rms": {name: float(found.seen[name][0, slot].square().mean().sqrt()) for name in ends},
+            "ends": ends,
             "steps": steps,
         },
         python=_DIAGRAM.format(model=found.source),

@@ -46,11 +46,16 @@ def told_of(model: Any, stack: StackConfig, layers: str, tokens: list[str], made
     }
 
 
-def best_of(share_V: Tensor, names: list[str] | None = None, tokenizer: Any = None) -> list[dict[str, Any]]:
-    best = share_V.topk(min(TOP, len(share_V)))
+def best_of(score_V: Tensor, names: list[str] | None = None, tokenizer: Any = None) -> dict[str, Any]:
+    """The answers that have the largest shares of a softmax over all scores, and what the shares are made from."""
+    best = score_V.softmax(dim=-1).topk(min(TOP, len(score_V)))
     ids = best.indices.tolist()
     called = tokenizer.pieces(ids) if names is None else [names[i] for i in ids]
-    return [{"name": name, "share": float(share)} for name, share in zip(called, best.values, strict=True)]
+    answers = [
+        {"name": name, "share": float(share), "score": float(score_V[i])}
+        for i, name, share in zip(ids, called, best.values, strict=True)
+    ]
+    return {"answers": answers, "log_sum": float(score_V.logsumexp(dim=-1)), "n_scores": len(score_V)}
 
 
 # ---- text
@@ -61,19 +66,19 @@ def text(studio: Studio, *, text: Text = TEXT) -> Answer:
     """clear-gpt reads a text and gives the next token."""
     found = passed(studio, "clear-gpt", text)
     model, slot = found.model, len(found.ids) - 1
-    answers = best_of(found.seen.output[0, slot].softmax(dim=-1), tokenizer=model.tokenizer)
+    best = best_of(found.seen.output[0, slot], tokenizer=model.tokenizer)
     made = f"A table of {model.config.vocab_size:,} vectors, one of which is looked up for each token."
     return Answer(
         data={
             **told_of(model, model.config.stack, "layers", found.pieces, made),
             "input": "text",
             "model": "clear-gpt",
-            "answers": answers,
+            **best,
             "cut": found.cut,
         },
         arrays={"lengths": lengths_of(found.seen, "layers", len(model.layers))},
         python=_TEXT.format(ids=found.ids, top=TOP),
-        printed=tuple(answer["share"] for answer in answers),
+        printed=tuple(answer["share"] for answer in best["answers"]),
     )
 
 
@@ -120,8 +125,9 @@ def protein(
         there = int(ids_T[1 + hidden])
         ids_T[1 + hidden] = model.tokenizer.token_to_id("[MASK]")
         seen = look(model, ids_T.tolist(), "layers.*.resid_pre", "layers.*.resid_post")
-    share_V = seen.output.tokens[0, 1 + hidden].softmax(dim=-1)
-    answers = best_of(share_V, tokenizer=model.tokenizer)
+    score_V = seen.output.tokens[0, 1 + hidden]
+    best = best_of(score_V, tokenizer=model.tokenizer)
+    share_there = float(score_V.softmax(dim=-1)[there])
     tokens = ["start", *letters, "end"]
     tokens[1 + hidden] = "?"
     made = "Each residue is a letter of twenty, looked up in a table; a learned vector of the place is added."
@@ -130,15 +136,16 @@ def protein(
             **told_of(model, model.config.stack, "layers", tokens, made),
             "input": "protein",
             "model": "antiberty",
-            "answers": answers,
+            **best,
             "sequence": letters,
             "hidden": hidden,
             "there": letters[hidden],
-            "share_there": float(share_V[there]),
+            "share_there": share_there,
+            "score_there": float(score_V[there]),
         },
         arrays={"lengths": lengths_of(seen, "layers", len(model.layers))},
         python=_PROTEIN.format(letters=letters, place=1 + hidden, top=TOP),
-        printed=(*(answer["share"] for answer in answers), float(share_V[there])),
+        printed=(*(answer["share"] for answer in best["answers"]), share_there),
     )
 
 

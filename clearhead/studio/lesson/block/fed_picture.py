@@ -72,7 +72,7 @@ def picture(
     down, across = front.grid
     squares = [f"row {i + 1}, column {j + 1}" for i in range(down) for j in range(across)]
     names = [str(name) for name in model.origin.raw_config["id2label"].values()]
-    answers = best_of(seen.output[0].softmax(dim=-1), names)
+    best = best_of(seen.output[0], names)
     made = (
         f"The picture is cut into {down * across} squares of {front.patch} × {front.patch} pixels, and one matrix "
         "turns each into a vector. A learned vector goes first: the class is read from it."
@@ -84,7 +84,7 @@ def picture(
             **told_of(model, model.config.stack, "layers", ["class", *squares], made),
             "input": "picture",
             "model": "clear-vit",
-            "answers": answers,
+            **best,
             "there": seen_there,
             "grid": [down, across],
             "patch": front.patch,
@@ -100,7 +100,7 @@ def picture(
         python=(_DRAWN if kind == "drawn" else _TEST).format(
             name=list(SHAPES)[index % len(SHAPES)], index=index, top=TOP
         ),
-        printed=tuple(answer["share"] for answer in answers),
+        printed=tuple(answer["share"] for answer in best["answers"]),
     )
 
 

@@ -26,6 +26,7 @@ from clearhead.model.transformer import Transformer
 from clearhead.ops.activations import ACTIVATIONS, activation
 from clearhead.ops.norms import layer_norm, rms_norm
 from clearhead.studio.lesson.drawing import DRAWING
+from clearhead.studio.lesson.scale.terms import shapes_of
 from clearhead.studio.operations import Answer, operation
 
 EPS = 1e-5
@@ -55,6 +56,8 @@ def placement(*, depth: Annotated[int, Field(ge=2, le=24)] = 12) -> Answer:
             "last_post": post[-1],
             "first_pre": pre[0],
             "first_post": post[0],
+            "shallow_pre": shallow_pre,
+            "shallow_post": shallow_post,
             "fallen_pre": pre[-1] / shallow_pre,
             "fallen_post": post[-1] / shallow_post,
             "law": (2 / depth) ** 0.5,
@@ -150,6 +153,7 @@ def activations(
             "x": x,
             "up": up,
             "gelu": float(gelu(at)),
+            "phi": float(torch.special.ndtr(at)),
             "silu": float(silu(at)),
             "gated": float(silu(at) * up),
             "plain_parameters": plain,
@@ -212,7 +216,7 @@ def parameters(*, model: Annotated[str, Field(max_length=60)] = "bert-base") -> 
     if model not in _names():
         raise UsageError(f"there is no shipped config {model[:60]!r}; take one of {', '.join(_names())}")
     found = counts(read_config(model).config)
-    parts = found.parameters.parts
+    parts, shapes = found.parameters.parts, shapes_of(found)
     of_blocks = [weight for weight in found.weights if weight.block]
     blocks = sum(weight.size for weight in of_blocks)
     in_mlp = sum(weight.size for weight in of_blocks if weight.part in (FEED_FORWARD, EXPERTS))
@@ -221,9 +225,10 @@ def parameters(*, model: Annotated[str, Field(max_length=60)] = "bert-base") -> 
         data={
             "model": model,
             "models": list(_names()),
-            "parts": [{"name": name, "size": size} for name, size in parts.items()],
+            "parts": [{"name": name, "size": size, "shapes": shapes[name]} for name, size in parts.items()],
             "total": found.parameters.total,
             "active": found.parameters.active,
+            "idle": found.parameters.total - found.parameters.active,
             "blocks": blocks,
             "in_mlp": in_mlp,
             "share": share,

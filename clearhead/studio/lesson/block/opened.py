@@ -61,18 +61,19 @@ def _opened(found: Pass, model: str, layer: int, part: str, slot: int) -> Answer
     return _opened_norm(found, addition, place, slot)
 
 
-def _vectors(*named: tuple[str, Tensor]) -> tuple[list[dict[str, Any]], dict[str, Tensor]]:
-    """Names and lengths of vectors, and the vectors themselves as arrays v0, v1, ..."""
+def _vectors(*named: tuple[str, str, Tensor]) -> tuple[list[dict[str, Any]], dict[str, Tensor]]:
+    """Of vectors, each with its name and where it is read: lengths, and the vectors themselves as arrays v0, v1, ..."""
     told = [
         {
             "name": name,
+            "where": where,
             "length": float(x_D.norm()),
             "mean": float(x_D.mean()),
             "rms": float(x_D.square().mean().sqrt()),
         }
-        for name, x_D in named
+        for name, where, x_D in named
     ]
-    return told, {f"v{i}": x_D for i, (_, x_D) in enumerate(named)}
+    return told, {f"v{i}": x_D for i, (*_, x_D) in enumerate(named)}
 
 
 def _streams(found: Pass, addition: Addition) -> tuple[Tensor, Tensor, Tensor]:
@@ -90,7 +91,9 @@ def _read_name(found: Pass, addition: Addition) -> str:
 def _opened_addition(found: Pass, addition: Addition, slot: int) -> Answer:
     before_TD, out_TD, sum_TD = _streams(found, addition)
     told, arrays = _vectors(
-        ("the stream before", before_TD[slot]), ("the correction", out_TD[slot]), ("their sum", sum_TD[slot])
+        ("the stream before", addition.before, before_TD[slot]),
+        ("the correction", addition.out, out_TD[slot]),
+        ("their sum", f"{addition.before} + {addition.out}", sum_TD[slot]),
     )
     after_TD = after(found, addition)
     normed = addition.norms.after is not None
@@ -100,7 +103,15 @@ def _opened_addition(found: Pass, addition: Addition, slot: int) -> Answer:
     lengths = tuple(vector["length"] for vector in told)
     cosine = float(torch.nn.functional.cosine_similarity(before_TD[slot], out_TD[slot], dim=0))
     return Answer(
-        data={"part": "add", "vectors": told, "off": off, "sum_of_parts": parts, "cosine": cosine},
+        data={
+            "part": "add",
+            "vectors": told,
+            "off": off,
+            "after": after_name(addition),
+            "compared": sum_TD.numel(),
+            "sum_of_parts": parts,
+            "cosine": cosine,
+        },
         arrays=arrays,
         python=(_ADD_NORMED if normed else _ADD).format(
             model=found.source, ids=found.ids, slot=slot, names=_names(names)
@@ -124,7 +135,14 @@ def _sum_of_parts(found: Pass, last: Addition) -> dict[str, Any] | None:
     for addition in so_far:
         sum_TD = sum_TD + found.seen[addition.out][0]
     after_TD = after(found, last)
-    return {"n": len(so_far), "off": float((sum_TD - after_TD).abs().max()), "largest": float(after_TD.abs().max())}
+    # Named for whoever wants to add them up again.
+    names = ["embed", *(addition.out for addition in so_far)]
+    return {
+        "n": len(so_far),
+        "names": names,
+        "off": float((sum_TD - after_TD).abs().max()),
+        "largest": float(after_TD.abs().max()),
+    }
 
 
 _ADD = """\
@@ -156,19 +174,20 @@ def _opened_norm(found: Pass, addition: Addition, place: str, slot: int) -> Answ
     norm = getattr(addition.norms, place)
     path = f"layers.{addition.layer}.{addition.kind}_norm.{place}"
     if place == "pre":
-        x_TD, names = found.seen[_read_name(found, addition)][0], ("the stream", "what is read")
-        reads = _read_name(found, addition)
+        reads = where = _read_name(found, addition)
+        x_TD, names = found.seen[reads][0], ("the stream", "what is read")
     elif place == "after":
         x_TD, names = _streams(found, addition)[2], ("stream plus correction", "the stream after")
-        reads = ""
+        reads, where = "", f"{addition.before} + {addition.out}"
     else:
         raw_TD = _raw(found, addition)
         if raw_TD is None:
             raise ClearheadError("what this norm reads is offered to nobody, so it can't be shown")
         x_TD, names = raw_TD, ("the raw correction", "the correction that is added")
-        reads = ""
+        raw = _raw_code(addition)
+        reads, where = "", f"{raw['matrix']} of {raw['name']}"
     y_TD = norm(x_TD)
-    told, arrays = _vectors((names[0], x_TD[slot]), (names[1], y_TD[slot]))
+    told, arrays = _vectors((names[0], where, x_TD[slot]), (names[1], f"{path} of it", y_TD[slot]))
     code = {
         "pre": _NORM.format(model=found.source, ids=found.ids, slot=slot, path=path, reads=reads),
         "after": _NORM_AFTER.format(
@@ -249,11 +268,17 @@ def _opened_op(found: Pass, addition: Addition, slot: int) -> Answer:
     read_TD = x_TD if pre is None else pre(x_TD)
     raw_TD = None if addition.norms.out is None else _raw(found, addition)
     out_TD = found.seen[addition.out][0] if raw_TD is None else raw_TD
-    told, arrays = _vectors(("what it reads", read_TD[slot]), ("the correction", out_TD[slot]))
-    data: dict[str, Any] = {"part": addition.kind, "vectors": told}
-    inside = f"{addition.op.path}.{'pattern' if addition.has_heads else 'post'}"
+    read, gives = _read_name(found, addition), addition.out
+    if pre is not None:
+        read = f"layers.{addition.layer}.{addition.kind}_norm.pre of {read}"
+    if raw_TD is not None:
+        gives = "{matrix} of {name}".format(**_raw_code(addition))
+    told, arrays = _vectors(("what it reads", read, read_TD[slot]), ("the correction", gives, out_TD[slot]))
+    data: dict[str, Any] = {"part": addition.kind, "vectors": told, "out": addition.out, "inside": inside_of(addition)}
+    inside = inside_of(addition)
     printed: tuple[float, ...] = (float(found.seen[addition.out][0, slot].norm()),)
     data["written"] = printed[0]
+    data["written_rms"] = float(found.seen[addition.out][0, slot].square().mean().sqrt())
     if addition.has_heads:
         pattern_HS = found.seen[inside][0, :, slot]
         arrays["pattern"] = pattern_HS
@@ -267,6 +292,7 @@ def _opened_op(found: Pass, addition: Addition, slot: int) -> Answer:
         arrays["neurons"] = post_F
         largest = post_F.abs().topk(min(TOP, len(post_F)))
         data["neurons"] = [{"index": int(i), "value": float(post_F[i])} for i in largest.indices]
+        data["before"] = [float(found.seen[f"{addition.op.path}.pre"][0, slot, i]) for i in largest.indices]
         printed = (*printed, *(float(post_F[i]) for i in largest.indices))
     code = _HEADS if addition.has_heads else _NEURONS if addition.has_neurons else _OUT
     return Answer(
@@ -275,6 +301,11 @@ def _opened_op(found: Pass, addition: Addition, slot: int) -> Answer:
         python=code.format(model=found.source, ids=found.ids, slot=slot, out=addition.out, inside=inside, top=TOP),
         printed=printed,
     )
+
+
+def inside_of(addition: Addition) -> str:
+    """The address of what a part works with: the weights of its heads, or its hidden numbers."""
+    return f"{addition.op.path}.{'pattern' if addition.has_heads else 'post'}"
 
 
 _OUT = """\
@@ -307,7 +338,7 @@ for i in post_F.abs().topk({top}).indices:
 
 def _opened_embed(found: Pass, slot: int) -> Answer:
     x_D = found.seen["embed"][0, slot]
-    told, arrays = _vectors(("the stream begins as", x_D))
+    told, arrays = _vectors(("the stream begins as", "embed", x_D))
     return Answer(
         data={"part": "embed", "vectors": told, "id": found.ids[slot], "piece": found.pieces[slot]},
         arrays=arrays,
@@ -328,7 +359,10 @@ print("length:", float(seen["embed"][0, {slot}].norm()))
 def _opened_end(found: Pass, part: str, slot: int) -> Answer:
     layers = len(found.plan.layers)
     last_D, final_D = found.seen[f"layers.{layers - 1}.resid_post"][0, slot], found.seen["final"][0, slot]
-    told, arrays = _vectors(("the stream after the last block", last_D), ("what the head reads", final_D))
+    told, arrays = _vectors(
+        ("the stream after the last block", f"layers.{layers - 1}.resid_post", last_D),
+        ("what the head reads", "final", final_D),
+    )
     data: dict[str, Any] = {"part": part, "vectors": told}
     printed: tuple[float, ...] = tuple(vector["length"] for vector in told)
     logits = found.seen.output if isinstance(found.seen.output, Tensor) else getattr(found.seen.output, "tokens", None)

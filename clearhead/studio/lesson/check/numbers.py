@@ -6,8 +6,9 @@ from functools import cache
 
 from clearhead.claims.block.two_thirds import STANDARD, share_in_mlp
 from clearhead.claims.ingredients.recurrent_nets import gradient_by_lag, network
-from clearhead.config import AttentionConfig, FeedForwardConfig, TransformerConfig
+from clearhead.config import AttentionConfig, TransformerConfig
 from clearhead.costs import counts
+from clearhead.costs.names import FEED_FORWARD
 from clearhead.costs.source import read_config
 from clearhead.studio.lesson.drawing import DRAWING
 from clearhead.studio.operations import Answer, operation
@@ -71,16 +72,17 @@ def _numbers() -> tuple[float, float, float, float]:
 
 @cache
 def _shapes() -> dict[str, int]:
-    """The sizes that the last two numbers are products of, and the widths of the standard block."""
+    """The sizes that the last two numbers are products of, and the parameters of the standard blocks."""
     large, small = read_config(LARGE).config, read_config(STANDARD_BLOCK[0]).config
     assert isinstance(large, TransformerConfig) and isinstance(small, TransformerConfig)
-    heads, feed = large.stack.blocks[0].mixer.op, small.stack.blocks[0].ffn
-    assert isinstance(heads, AttentionConfig) and feed is not None and isinstance(feed.op, FeedForwardConfig)
+    heads = large.stack.blocks[0].mixer.op
+    assert isinstance(heads, AttentionConfig)
+    of_blocks = [weight for weight in counts(small).weights if (weight.block or "").startswith(STANDARD_BLOCK[1])]
     return {
         "layers": len(large.stack.blocks),
         "heads": heads.n_heads,
         "kv_heads": heads.n_kv_heads,
         "d_head": heads.d_head,
-        "d_model": small.d_model,
-        "d_ff": feed.op.d_ff,
+        "in_mlp": sum(weight.size for weight in of_blocks if weight.part == FEED_FORWARD),
+        "in_blocks": sum(weight.size for weight in of_blocks),
     }

@@ -73,12 +73,23 @@ class Strong(NamedTuple):
     head: int
 
 
+class Moved(NamedTuple):
+    """How far a vector is from another, and how long it is."""
+
+    apart: float
+    length: float
+
+    @property
+    def share(self) -> float:
+        return self.apart / self.length
+
+
 class Measured(NamedTuple):
     """What is shown of a model whichever head is chosen."""
 
     text: Text
     heads: list[Strong]
-    cuts: dict[str, float]
+    cuts: dict[str, Moved]
 
 
 _KEPT: dict[str, Measured] = {}
@@ -124,7 +135,8 @@ def pronoun(
             "chosen": head,
             "share": share,
             "even": len(text.noun) / (text.it + 1),
-            "cuts": cuts,
+            "cuts": {cut: moved.share for cut, moved in cuts.items()},
+            "moved": {cut: moved._asdict() for cut, moved in cuts.items()},
             "few": FEW,
         },
         arrays={"pattern": pattern_TS},
@@ -139,7 +151,7 @@ def pronoun(
             there=text.there,
             few=FEW,
         ),
-        printed=(share, *cuts.values()),
+        printed=(share, *(moved.share for moved in cuts.values())),
     )
 
 
@@ -175,7 +187,7 @@ def strongest(model: Transformer, text: Text) -> list[Strong]:
     return sorted(found, reverse=True)
 
 
-def _cuts(model: Transformer, text: Text, heads: list[Strong]) -> dict[str, float]:
+def _cuts(model: Transformer, text: Text, heads: list[Strong]) -> dict[str, Moved]:
     """How far the pronoun's vector moves, over its length, with more and more cut."""
 
     def links(cut: list[Strong]) -> Edits:
@@ -193,7 +205,7 @@ def _cuts(model: Transformer, text: Text, heads: list[Strong]) -> dict[str, floa
     }
 
 
-def moved(model: Transformer, text: Text, edits: Edits) -> float:
+def moved(model: Transformer, text: Text, edits: Edits) -> Moved:
     """How far the vector of the pronoun, after the last layer, is from that in the sentence with the other noun."""
     last = _last(model)
 
@@ -201,7 +213,7 @@ def moved(model: Transformer, text: Text, edits: Edits) -> float:
         return look(model, sentence, last, edits=edits)[last][0, text.it]
 
     a_D, b_D = vector(text.here), vector(text.there)
-    return float((a_D - b_D).norm() / a_D.norm())
+    return Moved(float((a_D - b_D).norm()), float(a_D.norm()))
 
 
 def _last(model: Transformer) -> str:

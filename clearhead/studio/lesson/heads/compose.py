@@ -14,7 +14,7 @@ from clearhead.claims.heads.induction import LONGEST, head_scores, second_half_l
 from clearhead.lens import look
 from clearhead.studio.explore.promptly import promptly
 from clearhead.studio.kept import KeptResults
-from clearhead.studio.lesson.heads.snapshots import NAME, ROWS, repeated
+from clearhead.studio.lesson.heads.snapshots import NAME, ROWS, TOLD, asked, repeated
 from clearhead.studio.operations import Answer, operation
 
 if TYPE_CHECKING:
@@ -52,6 +52,8 @@ def compose(studio: Studio, *, offset: Annotated[int, Field(ge=0, le=3)] = 1) ->
                 "offsets": HIDDEN,
                 "rows": ROWS,
                 "half": LONGEST,
+                "told": TOLD,
+                "asked": asked(studio.models.about(NAME)["vocab"]),
                 "layer": layer,
                 "head": head,
                 "losses": found.losses,

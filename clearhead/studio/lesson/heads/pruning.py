@@ -14,6 +14,7 @@ from clearhead.claims.ingredients.sentences import SENTENCES
 from clearhead.lens.pruning.choice import Cut, choose
 from clearhead.lens.pruning.examples import Examples, examples_of, loss_on
 from clearhead.lens.pruning.importance import By, HeadLayer, head_layers, importance, masks_without
+from clearhead.ops.losses import IGNORE
 from clearhead.studio.explore.promptly import promptly
 from clearhead.studio.kept import KeptResults
 from clearhead.studio.operations import Answer, operation
@@ -40,6 +41,11 @@ class Subject:
         return sum(layer.n_heads for layer in self.layers)
 
     @property
+    def n_told(self) -> int:
+        """How many tokens the loss is the mean of."""
+        return sum(int((examples.targets != IGNORE).sum()) for examples in self.checking)
+
+    @property
     def most(self) -> int:
         """How many can go: each layer keeps one."""
         return self.n_heads - len(self.layers)
@@ -50,6 +56,8 @@ TEXTS: dict[Name, tuple[str, str]] = {
     "clear-2l": ('"\\n".join(SENTENCES[::2])', '"\\n".join(SENTENCES[1::2])'),
 }
 """As code: files of torch that clear-gpt never read, and fifty sentences."""
+
+CHECKED: dict[Name, str] = {"clear-gpt": CHECKED_ON, "clear-2l": "twenty-five sentences, every second of fifty"}
 
 
 def texts(name: Name) -> tuple[str, str]:
@@ -169,6 +177,8 @@ def cut(
                 "n": some,
                 "heads": one.n_heads,
                 "most": one.most,
+                "n_told": one.n_told,
+                "checked_on": CHECKED[model],
                 "before": before,
                 "after": after,
                 "risen": after / before - 1,

@@ -56,6 +56,8 @@ class Reading:
     whole: str
     """The word that begins at the place; nothing where the place is in the middle of one."""
     heads: list[tuple[float, int, int]]
+    working: tuple[float, float]
+    """Of the head that comes first: its score for the place, and the logarithm of the sum over all places."""
 
     @property
     def n_layers(self) -> int:
@@ -69,10 +71,15 @@ class Reading:
 
 @dataclass(frozen=True)
 class Expected:
-    """The probability of the token that followed the first time, and the likeliest tokens with theirs."""
+    """The probability of the token that followed the first time, and the likeliest tokens with theirs; the scores that
+    these come from, and the logarithm of the sum of their exponentials over the vocabulary.
+    """
 
     target: float
     best: list[tuple[str, float]]
+    target_score: float
+    best_scores: list[float]
+    log_sum: float
 
 
 _readings: KeptResults[Reading] = KeptResults(6)
@@ -109,16 +116,25 @@ def _read(model: Transformer, id: str, text: str) -> Reading:
     ]
     begins = pieces[where].startswith("·")
     whole = tokenizer.decode(ids[where : where + 4]).strip().split(" ")[0] if begins else ""
-    return Reading(text, ids, pieces, where, whole, sorted(heads, key=lambda one: -one[0]))
+    heads.sort(key=lambda one: -one[0])
+    _, layer, head = heads[0]
+    name = f"layers.{layer}.mixer.scores"
+    score_S = look(model, ids, name, positions=[-1])[name][0, head, 0].float()
+    working = float(score_S[where]), float(score_S.logsumexp(-1))
+    return Reading(text, ids, pieces, where, whole, heads, working)
 
 
 def _expect(model: Transformer, reading: Reading, off: int) -> Expected:
     """What comes next, with what these heads mix set to zero."""
     edits: Edits = {f"layers.{layer}.mixer.z": at(zero, heads=heads) for layer, heads in _gone(reading, off).items()}
-    next_P = edit(model, reading.ids, edits)[0, -1].float().softmax(-1)
+    score_P = edit(model, reading.ids, edits)[0, -1].float()
+    next_P = score_P.softmax(-1)
     assert model.tokenizer is not None
-    words = [(model.tokenizer.pieces([int(token)])[0], float(next_P[token])) for token in next_P.topk(5).indices]
-    return Expected(float(next_P[reading.ids[reading.where]]), words)
+    best, target = next_P.topk(5).indices, reading.ids[reading.where]
+    words = [(model.tokenizer.pieces([int(token)])[0], float(next_P[token])) for token in best]
+    return Expected(
+        float(next_P[target]), words, float(score_P[target]), score_P[best].tolist(), float(score_P.logsumexp(-1))
+    )
 
 
 def _gone(reading: Reading, off: int) -> dict[int, list[int]]:
@@ -174,9 +190,14 @@ def _answer(model: str, source: str, reading: Reading, both: tuple[Expected, Exp
             ],
             "gone": [(layer, head) for _, layer, head in reading.heads[:off]],
             "off": off,
+            "working": dict(zip(("score", "log_sum"), reading.working, strict=True)),
+            "scores": [{"score": one.target_score, "log_sum": one.log_sum} for one in both],
             "before": before.target,
             "after": after.target,
-            "next": [{"text": text, "share": share} for text, share in after.best],
+            "next": [
+                {"text": text, "share": share, "score": score}
+                for (text, share), score in zip(after.best, after.best_scores, strict=True)
+            ],
         },
         arrays={"there": there_LH},
         python=_code(source, reading, off),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 
 from clearhead.lens.heads import Heads, heads
+from clearhead.lens.heads.roles import UNKNOWN
 from clearhead.lens.heads.table import SHORT
 from clearhead.studio.explore.background import Working
 from clearhead.studio.kept import KeptResults
@@ -52,6 +53,7 @@ def answer_of(model: str, source: str, found: Heads) -> Answer:
             "columns": found.column_labels,
             "counted": Counter(one.role for one in found).most_common(),
             "unknown": found.unknown,
+            "n_unknown": len(found.found(UNKNOWN)),
         },
         python=(
             "import clearhead\n\n"

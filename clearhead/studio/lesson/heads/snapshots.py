@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 NAME = "clear-2l"
 ROWS = 16
+TOLD = ROWS * (LONGEST - 1)
+"""How many tokens of either telling are told from those before them: the first of each row is not."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,7 @@ class Moment:
     previous_LH: Tensor
     induction_LH: Tensor
     pattern_LHTS: Tensor
+    scores_LHTS: Tensor
     """Of the first row alone."""
 
 
@@ -58,6 +61,13 @@ def repeated(vocabulary: int) -> Tensor:
     return repeating(ROWS, vocabulary, torch.Generator().manual_seed(0), shortest=LONGEST)
 
 
+@cache
+def asked(vocabulary: int) -> int:
+    """How many of these tokens stood there before, so that an induction head has something to look for."""
+    rows = repeated(vocabulary).tolist()
+    return sum(token in row[:i] for row in rows for i, token in enumerate(row))
+
+
 def moment(studio: Studio, number: int) -> Moment:
     """What one snapshot makes of them."""
     return _kept.of(studio.models, names()[number], make=lambda model: _measure(model, number))
@@ -66,6 +76,7 @@ def moment(studio: Studio, number: int) -> Moment:
 def _measure(model: Transformer, number: int) -> Moment:
     tokens_BT = repeated(model.config.vocab_size)
     seen = look(model, tokens_BT, "layers.*.mixer.pattern")
+    scores = look(model, tokens_BT[:1], "layers.*.mixer.scores")
     previous_LH, induction_LH = head_scores(seen, tokens_BT)
     logits_BTV = seen.output
     return Moment(
@@ -75,6 +86,7 @@ def _measure(model: Transformer, number: int) -> Moment:
         previous_LH=previous_LH,
         induction_LH=induction_LH,
         pattern_LHTS=torch.stack([pattern_BHTS[0].clone() for pattern_BHTS in seen.values()]),
+        scores_LHTS=torch.stack([scores_BHTS[0].clone() for scores_BHTS in scores.values()]),
     )
 
 
@@ -91,6 +103,7 @@ def snapshots(studio: Studio) -> Iterator[Answer]:
                 "first": [one.first for one in moments],
                 "second": [one.second for one in moments],
                 "of": len(names()),
+                "told": TOLD,
                 "rows": ROWS,
                 "half": LONGEST,
                 "vocabulary": studio.models.about(NAME)["vocab"],
@@ -178,9 +191,14 @@ def _one(studio: Studio, number: int, chosen: tuple[int, int], q: int) -> Answer
             "previous": scores[1],
             "first": one.first,
             "second": one.second,
+            "told": TOLD,
+            "asked": asked(studio.models.about(NAME)["vocab"]),
+            "pairs": ROWS * (len(tokens_T) - 1),
+            "rows": ROWS,
         },
         arrays={
             "pattern": one.pattern_LHTS[layer, head],
+            "row_scores": one.scores_LHTS[layer, head, q],
             "induction": one.induction_LH,
             "previous": one.previous_LH,
         },

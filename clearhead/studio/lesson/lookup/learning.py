@@ -59,6 +59,9 @@ class Learned(NamedTuple):
     keys: Tensor
     weights: Tensor
     """(steps, 5, 5), a row a query."""
+    scores: Tensor
+    answers: Tensor
+    """(steps, 5, 2)"""
 
 
 @lru_cache(maxsize=SEEDS)
@@ -66,18 +69,20 @@ def learned(seed: int) -> Learned:
     """Train a store by Adam, all five questions a step."""
     store = Store(seed)
     losses: list[float] = []
-    seen: dict[str, list[Tensor]] = {"q": [], "k": [], "w": []}
+    seen: dict[str, list[Tensor]] = {"q": [], "k": [], "w": [], "s": [], "z": []}
 
     def see() -> None:
         with torch.no_grad():
             losses.append(float(store.loss(0)))
-            seen["w"].append(store.ask().pattern_BHTS[0, 0])
+            trace = store.ask()
+        for name, kept in zip("wsz", (trace.pattern_BHTS, trace.scores_BHTS, trace.z_BHTV), strict=True):
+            seen[name].append(kept[0, 0])
         seen["q"].append(store.q_S2.detach().clone())
         seen["k"].append(store.k_S2.detach().clone())
 
     see()
     fit(store, store.loss, STEPS, lr=RATE, tick=see)
-    return Learned(list(VALUES), losses, *(torch.stack(seen[name]) for name in "qkw"))
+    return Learned(list(VALUES), losses, *(torch.stack(seen[name]) for name in "qkwsz"))
 
 
 @operation("lookup.learn")
@@ -107,6 +112,9 @@ def learn(
             "keys": seen.keys,
             "weights": seen.weights,
             "losses": torch.tensor(seen.loss),
+            "scores": seen.scores[step],
+            "answers": seen.answers[step],
+            "values": torch.tensor(list(VALUES.values()), dtype=torch.float64) / 10,
         },
         python=PYTHON.format(seed=seed, step=step),
         printed=(seen.loss[step], *own),

@@ -141,6 +141,8 @@ def draw(
             "weights": weights_TS,
             "weights_before": before_TS,
             "scores": seen.scores_BHTS[0, 0],
+            "scores_before": free.scores_BHTS[0, 0],
+            "values": vectors()[2][0],
             "out": out_TV,
             "out_before": out_before_TV,
         },

@@ -37,13 +37,16 @@ def fill(studio: Studio, *, text: Text = DEFAULT, blank: Annotated[int, Field(ge
     mask_id = model.tokenizer.token_to_id(BLANK)
     places = [i for i, token in enumerate(ids) if token == mask_id]
     with studio.models.lock(FILLER), torch.inference_mode():
-        shares_TV = model(torch.tensor([ids]))[0].float().softmax(-1)
-    best = [_best(model, shares_TV[place]) for place in places]
-    blanks = [{"place": place, "best": words} for place, words in zip(places, best, strict=True)]
+        scores_TV = model(torch.tensor([ids]))[0].float()
+    best = [_best(model, scores_TV[place]) for place in places]
+    blanks = [
+        {"place": place, "best": words, "log_sum": float(scores_TV[place].logsumexp(-1))}
+        for place, words in zip(places, best, strict=True)
+    ]
     chosen = min(blank, len(places) - 1) if places else None
     shown: Sequence[float] = () if chosen is None else [one["share"] for one in best[chosen]]
     return Answer(
-        data={"tokens": _pieces(model, ids), "blanks": blanks, "chosen": chosen, "n_all": shares_TV.shape[-1]},
+        data={"tokens": _pieces(model, ids), "blanks": blanks, "chosen": chosen, "n_all": scores_TV.shape[-1]},
         python=_FILL.format(text=text, chosen=chosen, shown=SHOWN) if chosen is not None else "",
         printed=tuple(shown),
     )
@@ -73,9 +76,9 @@ def hide(studio: Studio, *, text: Text = SENTENCE, seed: Annotated[int, Field(ge
     inner = np.array(ids[1:-1], np.int64)
     seen, targets = Masker(model.tokenizer, MaskingConfig())(inner, generator(seed, 0))
     with studio.models.lock(FILLER), torch.inference_mode():
-        shares_TV = model(torch.tensor([[ids[0], *seen.tolist(), ids[-1]]]))[0, 1:-1].float().softmax(-1)
+        scores_TV = model(torch.tensor([[ids[0], *seen.tolist(), ids[-1]]]))[0, 1:-1].float()
     asked = [i for i, target in enumerate(targets.tolist()) if target != IGNORE]
-    rows = [_told(model, i, int(seen[i]), int(targets[i]), shares_TV[i]) for i in asked]
+    rows = [_told(model, i, int(seen[i]), int(targets[i]), scores_TV[i]) for i in asked]
     n_right = sum(row["right"] for row in rows)
     return Answer(
         data={
@@ -84,6 +87,7 @@ def hide(studio: Studio, *, text: Text = SENTENCE, seed: Annotated[int, Field(ge
             "hidden": rows,
             "n_tokens": len(inner),
             "n_hidden": len(rows),
+            "share_hidden": MaskingConfig().share,
             "n_right": n_right,
         },
         python=_HIDE.format(text=text, seed=seed),
@@ -112,23 +116,26 @@ for place, target in hidden:
 """
 
 
-def _told(model: Transformer, place: int, seen: int, target: int, shares_V: torch.Tensor) -> dict[str, Any]:
-    best = _best(model, shares_V, 3)
+def _told(model: Transformer, place: int, seen: int, target: int, scores_V: torch.Tensor) -> dict[str, Any]:
+    best = _best(model, scores_V, 3)
     blank = model.tokenizer.token_to_id(BLANK)
     return {
         "place": place,
         "how": "blank" if seen == blank else "kept" if seen == target else "replaced",
         "was": model.tokenizer.decode([target]),
-        "share": float(shares_V[target]),
+        "share": float(scores_V.softmax(-1)[target]),
+        "score": float(scores_V[target]),
+        "log_sum": float(scores_V.logsumexp(-1)),
         "best": best,
         "right": best[0]["id"] == target,
     }
 
 
-def _best(model: Transformer, shares_V: torch.Tensor, n: int = SHOWN) -> list[dict[str, Any]]:
-    best = shares_V.topk(n)
+def _best(model: Transformer, scores_V: torch.Tensor, n: int = SHOWN) -> list[dict[str, Any]]:
+    """The words with the largest shares of the softmax over all scores, and the scores that these come from."""
+    best = scores_V.softmax(-1).topk(n)
     return [
-        {"id": token, "word": model.tokenizer.decode([token]), "share": share}
+        {"id": token, "word": model.tokenizer.decode([token]), "share": share, "score": float(scores_V[token])}
         for share, token in zip(best.values.tolist(), best.indices.tolist(), strict=True)
     ]
 

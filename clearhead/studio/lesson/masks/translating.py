@@ -66,7 +66,7 @@ def translate(
             "n_heads": n_heads,
             "heads": [f"layer {layer}, head {one}" for layer in range(n_layers) for one in range(n_heads)],
         },
-        arrays={"pattern": pattern_TS},
+        arrays={"pattern": pattern_TS, "by_head": seen.patterns_LHTS.flatten(0, 1)},
         python=_TRANSLATE.format(source=source, which=_which(head, n_heads), longest=LONGEST),
         printed=(*shares, float(len(crossing))),
     )
@@ -157,11 +157,15 @@ def _ask(studio: Studio, ways: list[str], answer: str) -> list[dict[str, Any]]:
     with studio.models.lock(PROMPTED), torch.inference_mode():
         for prompt in ways:
             ids, n_answer = ids_of(model, prompt, answer)
-            shares_V = model(torch.tensor([ids[:-n_answer]]), last=1)[0, -1].float().softmax(-1)
+            scores_V = model(torch.tensor([ids[:-n_answer]]), last=1)[0, -1].float()
+            shares_V = scores_V.softmax(-1)
             best = int(shares_V.argmax())
             found.append(
                 {
                     "share": float(shares_V[ids[-n_answer]]),
+                    "score": float(scores_V[ids[-n_answer]]),
+                    "best_score": float(scores_V[best]),
+                    "log_sum": float(scores_V.logsumexp(-1)),
                     "best": model.tokenizer.pieces([best])[0],
                     "best_share": float(shares_V[best]),
                     "right": best == ids[-n_answer],

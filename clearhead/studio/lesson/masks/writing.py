@@ -53,7 +53,7 @@ def write(
     with studio.models.lock(WRITER):
         logits_1V = _next(model, tuple(ids))
     own_V = logits_1V.softmax(-1)[0]
-    after_V, by_k_1V = _shares(logits_1V, temperature, top_k, top_p)
+    after_V, by_k_1V, adjusted_V = _shares(logits_1V, temperature, top_k, top_p)
     number = sampling.uniform(seed, STREAM, len(ids))
     drawn = _drawn(logits_1V, temperature, top_k, top_p, number)
     best = own_V.topk(SHOWN).indices.tolist()
@@ -64,6 +64,8 @@ def write(
             "word": model.tokenizer.pieces([token])[0],
             "before": float(own_V[token]),
             "after": float(after_V[token]),
+            "score": float(logits_1V[0, token]),
+            "adjusted": float(adjusted_V[token]) if after_V[token] > 0 else None,
             "kept": bool(after_V[token] > 0),
             "dropped_by": _dropped_by(token, after_V, by_k_1V, temperature),
         }
@@ -82,6 +84,10 @@ def write(
             "rows": rows,
             "drawn": {"id": drawn, "word": model.tokenizer.pieces([drawn])[0], "share": float(after_V[drawn])},
             "number": number,
+            "log_sum": float(logits_1V[0].logsumexp(-1)),
+            "adjusted_log_sum": float(adjusted_V.logsumexp(-1)),
+            "n_by_k": int((by_k_1V > -torch.inf).sum()),
+            "kept": own_V[kept_V].topk(min(SHOWN, int(kept_V.sum()))).values.tolist(),
             "n_kept": int(kept_V.sum()),
             "n_all": kept_V.numel(),
             "mass_kept": float(own_V[kept_V].sum()),
@@ -128,15 +134,15 @@ def _next(model: Transformer, ids: tuple[int, ...]) -> Tensor:
     return scores
 
 
-def _shares(logits_1V: Tensor, temperature: float, top_k: int, top_p: float) -> tuple[Tensor, Tensor]:
-    """The probabilities that are drawn from, (V,); and the scores after top-k alone."""
+def _shares(logits_1V: Tensor, temperature: float, top_k: int, top_p: float) -> tuple[Tensor, Tensor, Tensor]:
+    """The probabilities that are drawn from, (V,); the scores after top-k alone; and those after all, (V,)."""
     by_k_1V = sampling.keep_top_k(sampling.scale_temperature(logits_1V, temperature), top_k)
     if temperature == 0:
         only_V = torch.zeros_like(logits_1V[0])
         only_V[sampling.greedy(logits_1V)] = 1.0
-        return only_V, by_k_1V
+        return only_V, by_k_1V, only_V.log()
     adjusted_1V = sampling.adjust(logits_1V, temperature=temperature, top_k=top_k, top_p=top_p)
-    return adjusted_1V.softmax(-1)[0], by_k_1V
+    return adjusted_1V.softmax(-1)[0], by_k_1V, adjusted_1V[0]
 
 
 def _drawn(logits_1V: Tensor, temperature: float, top_k: int, top_p: float, number: float) -> int:
@@ -232,7 +238,9 @@ def predictions(
     targets_T = torch.tensor(ids[1:])
     logs_TV = once_TV[:-1].log_softmax(-1)
     losses = (-logs_TV[torch.arange(len(targets_T)), targets_T]).tolist()
-    best = once_TV[:-1].softmax(-1).max(-1)
+    shares_TV = once_TV[:-1].softmax(-1)
+    shares_T = shares_TV[torch.arange(len(targets_T)), targets_T].tolist()
+    best = shares_TV.max(-1)
     pieces = _pieces(model, list(ids))
     rows = [
         {
@@ -241,6 +249,7 @@ def predictions(
             "best": model.tokenizer.pieces([token])[0],
             "share": share,
             "loss": losses[t],
+            "told": shares_T[t],
             "right": token == ids[t + 1],
         }
         for t, (share, token) in enumerate(zip(best.values.tolist(), best.indices.tolist(), strict=True))
@@ -253,6 +262,13 @@ def predictions(
             "rows": rows,
             "place": place,
             "mean": mean,
+            "scores": [
+                {"score": float(x_V[ids[place + 1]]), "log_sum": float(x_V.logsumexp(-1))}
+                for x_V in (once_TV[place], alone_V)
+            ],
+            "n_all": once_TV.shape[-1],
+            "apart": float((once_TV[place] - alone_V).abs().max()),
+            "largest": float(once_TV.abs().max()),
             "one_pass": one,
             "prefix_alone": prefix,
             "difference": float((once_TV[place] - alone_V).abs().max() / once_TV.abs().max()),

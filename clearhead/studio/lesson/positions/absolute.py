@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import cache, lru_cache
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
 from pydantic import Field
@@ -70,7 +70,8 @@ def shuffle(
     after_TD = _read(kind, tuple(token for i in placed for token in words[i].ids))
     moved_T = [slot for i in placed for slot in words[i].slots]
     there_TD = before_TD[moved_T]
-    changed = ((after_TD - there_TD).norm(dim=-1) / there_TD.norm(dim=-1)).tolist()
+    apart_T, length_T = (after_TD - there_TD).norm(dim=-1), there_TD.norm(dim=-1)
+    changed = (apart_T / length_T).tolist()
     largest = float((after_TD - there_TD).abs().max())
     return Answer(
         data={
@@ -79,6 +80,8 @@ def shuffle(
             "order": placed,
             "moved": moved_T,
             "changed": changed,
+            "apart": apart_T.tolist(),
+            "lengths": length_T.tolist(),
             "largest": largest,
             "largest_number": float(there_TD.abs().max()),
             "same": largest < 1e-12,
@@ -217,7 +220,7 @@ print(float(wavelengths[0]), float(wavelengths[-1]))
 
 
 @cache
-def _measured(d: int) -> dict[str, float]:
+def _measured(d: int) -> dict[str, Any]:
     """What is said of the curve at any place: by the functions of the claim distance-only."""
     similarity_PK = similarity(d, MEASURED)
     curve_K = similarity_PK.mean(0)
@@ -228,6 +231,9 @@ def _measured(d: int) -> dict[str, float]:
         "order_kept": order_kept(curve_K),
         "near": float(curve_K[NEAR[0] : NEAR[1] + 1].mean()),
         "far": float(curve_K[FAR[0] : FAR[1] + 1].mean()),
+        "near_curve": curve_K[NEAR[0] : NEAR[1] + 1].tolist(),
+        "far_curve": curve_K[FAR[0] : FAR[1] + 1].tolist(),
+        "at_turn": curve_K[int(rises[0]) : int(rises[0]) + 2].tolist(),
     }
 
 
@@ -255,6 +261,8 @@ def similar(
             "measured": MEASURED,
             "farthest": FARTHEST,
             "pairs": FARTHEST * (FARTHEST + 1) // 2,
+            "kept_pairs": round(found["order_kept"] * (FARTHEST * (FARTHEST + 1) // 2)),
+            "dot": float(table_ND[other] @ table_ND[place]),
             "near_are": list(NEAR),
             "far_are": list(FAR),
             **found,

@@ -70,7 +70,8 @@ def rotary(
     turned_k = _turned(k_K, torch.tensor([at_k]))[0]
     parts_K = (turned_q * turned_k).unflatten(0, (2, -1)).sum(0) / math.sqrt(HEAD)
     moved = float(_scores(turned_q[None], turned_k))
-    unmoved = float(_scores(_turned(q_K, torch.tensor([query])), _turned(k_K, torch.tensor([key]))[0]))
+    before_1K, before_k = _turned(q_K, torch.tensor([query])), _turned(k_K, torch.tensor([key]))[0]
+    unmoved = float(_scores(before_1K, before_k))
     # A query before the text's beginning stands nowhere, but turns as any other: the curve needs no edge.
     curve_N = _scores(_turned(q_K, at_k + torch.tensor(OFFSETS)), turned_k)
     places = [(at_q, at_k), (query, key)] if shift else [(at_q, at_k)]
@@ -86,6 +87,7 @@ def rotary(
             "unmoved": unmoved,
             "offsets": list(OFFSETS),
             "parts": parts_K.tolist(),
+            "unmoved_parts": ((before_1K[0] * before_k).unflatten(0, (2, -1)).sum(0) / math.sqrt(HEAD)).tolist(),
             "wavelengths": (2 * math.pi / positions.frequencies(HEAD, BASE).double()).tolist(),
             "length": float(q_K.norm()),
             "length_turned": float(turned_q.norm()),
@@ -221,6 +223,12 @@ def stretch(
             "length": length,
             "n_pairs": n_pairs,
             "pair": pair,
+            "rotated": 2 * n_pairs,
+            "frequency_after": float(2 * math.pi / after_K[pair]),
+            "ends": {
+                "before": [float(before_K[0]), float(before_K[-1])],
+                "after": [float(after_K[0]), float(after_K[-1])],
+            },
             "before": float(before_K[pair]),
             "after": float(after_K[pair]),
             "ratio": float(ratio_K[pair]),

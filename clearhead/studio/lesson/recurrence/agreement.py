@@ -65,7 +65,7 @@ def agreement(
     for plural, other in product((True, False), (False, True)):
         start = _start(SUBJECTS[subject], BETWEEN[between], OTHERS[noun], plural, other)
         with studio.models.lock(model):
-            chances = _chances(studio.models.get(model), start, verbs)
+            chances, scores, log_sum = _chances(studio.models.get(model), start, verbs)
         right, wrong = chances[plural], chances[not plural]
         cells.append(
             {
@@ -75,6 +75,8 @@ def agreement(
                 "plural": plural,
                 "noun_plural": other,
                 "chances": list(chances),
+                "scores": list(scores),
+                "log_sum": log_sum,
                 "right": right,
                 "wrong": wrong,
                 "agrees": right > wrong,
@@ -100,10 +102,12 @@ def _start(subject: str, between: str, noun: str, plural: bool, noun_plural: boo
     return f"The {subject}{'s' * plural} {between} the {noun}{'s' * noun_plural}"
 
 
-def _chances(model: Transformer, start: str, verbs: tuple[str, str]) -> tuple[float, float]:
-    """Of the singular verb and of the plural one, as the next token."""
+def _chances(model: Transformer, start: str, verbs: tuple[str, str]) -> tuple[list[float], list[float], float]:
+    """Of the singular verb and of the plural one, as the next token; the scores that they come from, and the logarithm
+    of the sum over all tokens.
+    """
     encode = model.tokenizer.encode
     with torch.inference_mode():
-        chances_V: Tensor = model(torch.tensor([encode(start)]), last=1)[0, -1].softmax(-1)
-    singular, plural = (float(chances_V[encode(verb, bos=False)[-1]]) for verb in verbs)
-    return singular, plural
+        scores_V: Tensor = model(torch.tensor([encode(start)]), last=1)[0, -1]
+    ids = [encode(verb, bos=False)[-1] for verb in verbs]
+    return scores_V.softmax(-1)[ids].tolist(), scores_V[ids].tolist(), float(scores_V.logsumexp(-1))

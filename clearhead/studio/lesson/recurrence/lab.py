@@ -113,8 +113,10 @@ def lab(
     seen = look(model, ids, *sites.values())
     changed = look(model, ids_of(first_changed(text)), sites["hidden"])
     hidden_TF = seen[sites["hidden"]][0]
-    left_T = (hidden_TF - changed[sites["hidden"]][0]).norm(dim=-1) / hidden_TF.norm(dim=-1)
-    chances_TV = seen.output[0].softmax(-1)
+    moved_T, length_T = (hidden_TF - changed[sites["hidden"]][0]).norm(dim=-1), hidden_TF.norm(dim=-1)
+    left_T = moved_T / length_T
+    scores_TV = seen.output[0]
+    chances_TV = scores_TV.softmax(-1)
     best = chances_TV.topk(BEST)
     given_T = chances_TV[:-1].gather(-1, torch.tensor(ids)[1:, None])[:, 0]
     data: dict[str, Any] = {
@@ -123,7 +125,14 @@ def lab(
         "step": step,
         "letters": printable(ids),
         "changed": first_changed(text)[0],
-        "best": [{"letter": chr(i), "chance": c} for i, c in _pairs(best.indices[step], best.values[step])],
+        "best": [
+            {"letter": chr(i), "chance": c, "score": float(scores_TV[step, i])}
+            for i, c in _pairs(best.indices[step], best.values[step])
+        ],
+        "log_sum": float(scores_TV[step].logsumexp(-1)),
+        "next_score": float(scores_TV[step, ids[step + 1]]) if step + 1 < len(ids) else None,
+        "moved": float(moved_T[step]),
+        "length": float(length_T[step]),
         "left": float(left_T[step]),
         "next": chr(ids[step + 1]) if step + 1 < len(ids) else None,
         "next_chance": float(given_T[step]) if step + 1 < len(ids) else None,
@@ -137,6 +146,8 @@ def lab(
         arrays={
             **{name: seen[site][0] for name, site in sites.items()},
             "left": left_T,
+            "moved": moved_T,
+            "length": length_T,
             "given": given_T,
             "best": best.values,
             "best_letters": best.indices.int(),

@@ -53,7 +53,8 @@ def matrix(
         recurrent_matrix(net).copy_(torch.tensor(rows, dtype=torch.float64))
     w_FF = recurrent_matrix(net).detach()
     largest = float(torch.linalg.matrix_norm(w_FF, 2))
-    radius = float(torch.linalg.eigvals(w_FF).abs().max())
+    eigenvalues = torch.linalg.eigvals(w_FF)
+    radius = float(eigenvalues.abs().max())
     left = gradient_by_lag(net, LONGEST, 0)
     bound = [largest**k for k in range(LONGEST + 1)]
     circle_2N = _circle()
@@ -63,6 +64,7 @@ def matrix(
             "rows": rows,
             "largest": largest,
             "radius": radius,
+            "eigenvalues": [[one.real, one.imag] for one in eigenvalues.tolist()],
             "left": left[steps],
             "bound": bound[steps],
             "share": left[steps] / bound[steps],

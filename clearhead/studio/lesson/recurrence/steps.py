@@ -43,7 +43,12 @@ def paths(*, distance: Annotated[int, Field(ge=1, le=FARTHEST)] = 6) -> Answer:
     """The steps from one token to another so many tokens on, measured by holding up what stands between."""
     found = {name: _path(name, distance) for name in ("simple RNN", "attention")}
     return Answer(
-        data={"distance": distance, "RNN": found["simple RNN"], "attention": found["attention"]},
+        data={
+            "distance": distance,
+            "RNN": found["simple RNN"],
+            "attention": found["attention"],
+            "through": {"RNN": found["simple RNN"] - 1, "attention": found["attention"] - 1},
+        },
         python=PATHS.format(distance=distance),
         printed=tuple(found.values()),
     )

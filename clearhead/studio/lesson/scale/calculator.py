@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Annotated, Any, Literal
@@ -14,16 +15,19 @@ from clearhead.config import (
     BlockConfig,
     ExpertsConfig,
     LatentAttentionConfig,
+    RecurrentConfig,
     TransformerConfig,
 )
 from clearhead.costs.count import Counts
 from clearhead.costs.devices import bytes_of
 from clearhead.costs.serving import made_for, outweighs, state_at, weight_bytes
 from clearhead.costs.shape import shape
-from clearhead.costs.state import Kept, kept, state_bytes
+from clearhead.costs.state import state_bytes
 from clearhead.costs.time import recurrent_steps, sequential_steps
 from clearhead.costs.traffic import heads_of as matrix_heads
 from clearhead.errors import UsageError
+from clearhead.ops.scan import chunk_size
+from clearhead.studio.lesson.scale.terms import terms_of
 from clearhead.studio.operations import Answer, operation
 from clearhead.studio.presets import counted, groupings, heads_of, source_code, writers
 
@@ -64,12 +68,12 @@ def cache(
     assert isinstance(config, TransformerConfig) and config.decoder is not None
     heads, able = heads_of(plain.config), groupings(plain.config)
     now = heads_of(config)
-    layers = [kept(block.mixer.op, config.d_model, width) for block in config.decoder.blocks]
     per_token, total = found.state(1, 1, width).per_token, state_at(found, batch, context, width)
     weights = weight_bytes(found, width)
     matrices = [one for block in config.decoder.blocks if (one := matrix_heads(block.mixer.op)) is not None]
     n_matrices = sum(one.n for one in matrices)
     scores = max((one.n for one in matrices), default=0)
+    outweighs_at = _outweighs(found, batch, width)
     groups = _groupings_told(preset, able, heads, batch, context, width)
     return Answer(
         data={
@@ -85,14 +89,19 @@ def cache(
             else {"query": now[0], "kv": now[1], "published": heads[1] if heads else now[1]},
             "groupings": able,
             "groups": groups,
-            "formula": _formula(config.decoder.blocks, layers, width, batch, context),
+            "formula": terms_of(found, batch, context, width),
             "per_token": per_token,
             "growth": growth_of(found, context, width),
             "text": state_at(found, 1, context, width),
             "total": total,
             "weights": weights,
+            "parameters": found.parameters.total,
+            "width": width,
             "share": total / (total + weights),
-            "outweighs": _outweighs(found, batch, width),
+            "outweighs": outweighs_at,
+            "outweighing": None if outweighs_at is None else state_at(found, batch, outweighs_at, width),
+            "matrices": sorted(Counter(one.n for one in matrices).items()),
+            "score_heads": scores,
             "squared": context**2,
             "n_matrices": n_matrices,
             "all_squared": context**2 * n_matrices,
@@ -141,6 +150,7 @@ def _groupings_told(
                 "kv_heads": n,
                 "per_token": of.state(1, 1, width).per_token,
                 "total": state_at(of, batch, context, width),
+                "terms": terms_of(of, batch, context, width),
             }
         )
     return found
@@ -151,39 +161,6 @@ def growth_of(of: Counts, context: int, width: int) -> int:
     config = of.config
     assert isinstance(config, TransformerConfig)
     return state_bytes(config.decoder, config.d_model, 1, context, width, 0).growth
-
-
-def _formula(
-    blocks: Sequence[BlockConfig], layers: Sequence[Kept], width: int, batch: int, context: int
-) -> list[dict[str, Any]]:
-    """The state, a term for each kind of layer: how many of them, what one keeps, and both multiplied out."""
-    terms: list[dict[str, Any]] = []
-    for block, layer in zip(blocks, layers, strict=True):
-        op = block.mixer.op
-        same = next((term for term in terms if term["of"] == layer), None)
-        if same is not None:
-            same["layers"] += 1
-            continue
-        terms.append(
-            {
-                "of": layer,
-                "kind": layer.kind,
-                "layers": 1,
-                "kv_heads": op.n_kv_heads if isinstance(op, AttentionConfig) else None,
-                "d_head": op.d_head if isinstance(op, AttentionConfig) else None,
-                "latent": layer.per_token // width if layer.kind == "latent" else None,
-                "width": width,
-                "tokens": layer.tokens(context),
-                "reach": layer.reach,
-                "fixed": layer.fixed,
-            }
-        )
-    for term in terms:
-        layer = term.pop("of")
-        term["per_token"] = term["layers"] * layer.per_token
-        term["fixed_in_all"] = term["layers"] * layer.fixed
-        term["total"] = batch * term["layers"] * layer.total(context)
-    return terms
 
 
 def _curves(found: Counts, batch: int, width: int, scores: int, context: int) -> dict[str, Any]:
@@ -238,6 +215,10 @@ def steps(*, preset: Name = "llama3-70b", context: Context = 8192) -> Answer:
             "context": context,
             "names": list(writers()),
             "layers": len(blocks_of(of)),
+            "waits": _waits(of),
+            "scans": _waits(scans),
+            "chunk": chunk_size(context),
+            "chunks": -(-context // chunk_size(context)),
             "n": n,
             "model": [sequential_steps(of, one) for one in n],
             "recurrent": [recurrent_steps(of, one) for one in n],
@@ -248,6 +229,16 @@ def steps(*, preset: Name = "llama3-70b", context: Context = 8192) -> Answer:
         python=_STEPS.format(preset=preset, context=context),
         printed=tuple(float(one) for one in at.values()),
     )
+
+
+def _waits(of: Counts) -> dict[str, int]:
+    """How many layers there are whose tokens are worked on at once, that scan, and that go from token to token."""
+    ops = [block.mixer.op for block in blocks_of(of)]
+    at_once, recurrent = (
+        sum(hasattr(op, "mask") for op in ops),
+        sum(isinstance(op, RecurrentConfig) for op in ops),
+    )
+    return {"at_once": at_once, "recurrent": recurrent, "scans": len(ops) - at_once - recurrent}
 
 
 _STEPS = """\
@@ -310,7 +301,10 @@ def _model_row(name: str, context: int, width: int) -> dict[str, Any]:
     return {
         "name": name,
         "parameters": told.total,
+        "parts": told.parts,
         "active": told.active,
+        "idle": told.total - told.active,
+        "terms": terms_of(of, 1, context, width),
         "layers": len(blocks),
         "heads": heads[0].n_heads if heads else None,
         "kv_heads": grouped[0].n_kv_heads if grouped else None,

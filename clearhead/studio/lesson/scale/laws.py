@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -15,6 +16,7 @@ from clearhead.costs.scaling import (
     KAPLAN_DATA,
     KAPLAN_SIZE,
     PF_DAY,
+    ParametricLaw,
     allocations,
     kaplan,
     kaplan_loss,
@@ -56,7 +58,13 @@ def laws(*, of: Of = "compute", power: Annotated[float, Field(ge=6, le=27)] = 21
     places = sorted({at, *(10.0 ** (low + (high - low) * i / (POINTS - 1)) for i in range(POINTS))})
     values = {name: law(at) for name, law in LAWS[of].items()}
     told: list[dict[str, Any]] = [
-        {"name": name, "x": places, "y": [law(place) for place in places], "at": values[name]}
+        {
+            "name": name,
+            "x": places,
+            "y": [law(place) for place in places],
+            "at": values[name],
+            "terms": _terms(name, of, at),
+        }
         for name, law in LAWS[of].items()
     ]
     kaplans = LAWS[of]["Kaplan 2020"]
@@ -79,12 +87,52 @@ def laws(*, of: Of = "compute", power: Annotated[float, Field(ge=6, le=27)] = 21
     )
 
 
+PARAMETRIC = {"Hoffmann 2022": HOFFMANN, "Besiroglu 2024": BESIROGLU}
+
+
+def _terms(name: str, of: Of, at: float) -> dict[str, float | None] | None:
+    """The constants of a law of two terms, and what is put into it; None of a law that is a single power."""
+    law = PARAMETRIC.get(name)
+    if law is None:
+        return None
+    sizes = law.optimal(at) if of == "compute" else (at, None) if of == "parameters" else (None, at)
+    return {**asdict(law), "parameters": sizes[0], "tokens": sizes[1]}
+
+
 def _sizes(flops: float) -> list[dict[str, Any]]:
     """What each law would train with the budget."""
     return [
-        {"law": one.law, "source": one.source, "parameters": one.parameters, "tokens": one.tokens}
-        for one in allocations(flops)
+        {
+            "law": one.law,
+            "source": one.source,
+            "parameters": one.parameters,
+            "tokens": one.tokens,
+            "formula": formula,
+            "put": put,
+        }
+        for one, (formula, put) in zip(allocations(flops), _allotted(flops), strict=True)
     ]
+
+
+def _allotted(flops: float) -> list[tuple[str, str]]:
+    """How each of `allocations` comes to its number of parameters: as TeX, and with the values put in."""
+    return [
+        (r"N=1.3\cdot10^9\,C^{0.73},\ C\text{ in petaflop-days}", f"1.3e9 × {flops / PF_DAY:.6g}^0.73"),
+        (r"N\propto C^{0.50}", f"67e9 × ({flops:.4g} / 5.76e23)^0.50"),
+        (r"N\propto C^{0.49}", f"67e9 × ({flops:.4g} / 6.88e23)^0.49"),
+        *((PARAMETRIC_SIZE, _size_put_in(law, flops)) for law in (HOFFMANN, BESIROGLU)),
+    ]
+
+
+PARAMETRIC_SIZE = (
+    r"N=\left(\tfrac{\alpha A}{\beta B}\right)^{1/(\alpha+\beta)}\left(\tfrac C6\right)^{\beta/(\alpha+\beta)}"
+)
+
+
+def _size_put_in(law: ParametricLaw, flops: float) -> str:
+    both = round(law.alpha + law.beta, 4)
+    ratio = f"({law.alpha} × {law.A} / ({law.beta} × {law.B}))^(1 / {both})"
+    return f"{ratio} × ({flops:.4g} / 6)^({law.beta} / {both})"
 
 
 _LAWS: dict[Of, str] = {

@@ -26,6 +26,7 @@ from clearhead.costs.devices import bytes_of
 from clearhead.costs.serving import state_at
 from clearhead.costs.shape import shape
 from clearhead.studio.lesson.scale.calculator import Context, blocks_of, curve_of, growth_of, lengths
+from clearhead.studio.lesson.scale.terms import terms_of
 from clearhead.studio.operations import Answer, operation
 from clearhead.studio.presets import counted, groupings, writers
 
@@ -71,6 +72,7 @@ def remedies(
             "at": state_at(one, 1, context, width),
             "growth": growth_of(one, context, width),
             "curve": curve_of(one, 1, width, context),
+            "terms": terms_of(one, 1, context, width),
         }
         for name, one in variants.items()
     ]
@@ -177,6 +179,8 @@ def experts() -> Answer:
                     "name": name,
                     "stored": told.total,
                     "used": told.active,
+                    "parts": told.parts,
+                    "idle": told.total - told.active,
                     "share": told.active / told.total,
                     "n_experts": op.n_experts,
                     "n_chosen": op.n_chosen,

@@ -15,6 +15,7 @@ from clearhead.costs.cost import Cost
 from clearhead.costs.devices import devices
 from clearhead.costs.serving import made_for
 from clearhead.errors import UsageError
+from clearhead.studio.cost import plain_bound
 from clearhead.studio.operations import Answer, operation
 from clearhead.studio.presets import costed, counted, groupings, source_code, writers
 
@@ -85,20 +86,35 @@ def service(
             "weights": found.weight_bytes,
             "room": told.device.memory - found.weight_bytes,
             "per_text": found.counts.state(1, context, 2).total,
-            "reading": told.reading.seconds,
-            "reading_waits": told.reading.limit,
-            "reading_rest": told.reading_rest.seconds,
+            "reading": plain_bound(told.reading),
+            "reading_rest": plain_bound(told.reading_rest),
             "saved_share": 1 - left,
-            "alone": {"rate": alone.tokens_per_second, "price": told.price_out(1), "waits": alone.bound.limit},
+            "machine": {
+                "name": told.device.name,
+                "bandwidth": told.device.bandwidth,
+                "peak": told.device.peak("bfloat16"),
+            },
+            "per_token": found.counts.state(1, 1, 2).per_token,
+            "alone": {
+                "rate": alone.tokens_per_second,
+                "price": told.price_out(1),
+                "step": {**plain_bound(alone.bound), "seconds": alone.seconds},
+            },
             "together": {
                 "texts": max(room, 1),
                 "rate": together.tokens_per_second,
                 "each": together.tokens_per_second / max(room, 1),
                 "price": told.price_out(max(room, 1)),
+                "step": {**plain_bound(together.bound), "seconds": together.seconds},
             },
             "price_in": told.price_in(),
             "price_saved": told.price_saved(),
-            "curve": {"texts": texts, "price": [told.price_out(n) for n in texts]},
+            "curve": {
+                "texts": texts,
+                "price": [told.price_out(n) for n in texts],
+                "seconds": [told.writing(n).seconds for n in texts],
+                "waits_for": [told.writing(n).bound.limit for n in texts],
+            },
         },
         python=_code(preset, kv_heads, asked, [(words, code) for words, code, _ in numbers]),
         printed=tuple(value for _, _, value in numbers),
@@ -146,12 +162,15 @@ def middle(
             "pairs": pairs,
             "places": list(range(1, pairs + 1)),
             "found": found,
+            "hits": [round(share * trials) for share in found],
             "low": [wilson(share * trials, trials)[1] for share in found],
             "high": [wilson(share * trials, trials)[2] for share in found],
             "trials": trials,
             "start": found[0],
             "middle": found[pairs // 2],
             "end": found[-1],
+            "seed": seed,
+            "vocabulary": model.config.vocab_size,
             "chance": 1 / model.config.vocab_size,
         },
         python=_MIDDLE.format(pairs=pairs, trials=trials, seed=seed, first=FIRST_ID),

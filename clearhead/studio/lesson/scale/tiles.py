@@ -16,6 +16,7 @@ from clearhead.ops.attention import Trace, attention, traced
 from clearhead.ops.attention_tiled import attention_tiled
 from clearhead.ops.masks import Everything, bind
 from clearhead.studio.lesson.masks.families import Drawn
+from clearhead.studio.lesson.scale.terms import blocks_of_keys
 from clearhead.studio.operations import Answer, operation
 from clearhead.studio.presets import counted, writers
 
@@ -64,6 +65,9 @@ def tiles(
             "moved": moved,
             "moved_in_all": _moved(n, tile, n_blocks, 0, n_blocks),
             "standard": standard(n, n, HEAD),
+            "width": WIDTH,
+            "keys_in": min((done[0] + (done[1] > 0)) * tile, n),
+            "rows_passed": done[0] * n + min(done[1] * tile, n),
             "held": 4 * WIDTH * tile,
             "matrix": n * n,
         },
@@ -71,6 +75,8 @@ def tiles(
             "seen": seen_TS.to(torch.uint8),
             "scores": _scores(n, seed),
             "weights": after.pattern_BHTS[0, 0],
+            "values": _vectors(n, seed)[2][0, 0],
+            "plain_row": _all(n, seed).pattern_BHTS[0, 0, q],
             "out": after.z_BHTV[0, 0],
             "plain": plain,
         },
@@ -148,7 +154,12 @@ def _in_tiles(n: int, seed: int) -> Tensor:
 
 @lru_cache(maxsize=32)
 def _scores(n: int, seed: int) -> Tensor:
-    return traced(*_vectors(n, seed), bind(Everything(), n, n), scale=WIDTH**-0.5).scores_BHTS[0, 0]
+    return _all(n, seed).scores_BHTS[0, 0]
+
+
+@lru_cache(maxsize=32)
+def _all(n: int, seed: int) -> Trace:
+    return traced(*_vectors(n, seed), bind(Everything(), n, n), scale=WIDTH**-0.5)
 
 
 def _visited(n: int, tile: int, key_blocks: int, query_blocks: int) -> Tensor:
@@ -194,6 +205,9 @@ def traffic(
             "fast": fast,
             "names": list(attending()),
             "d_head": head.d_key,
+            "d_value": head.d_value,
+            "blocks": blocks_of_keys(context, one, numbers),
+            "all_blocks": [blocks_of_keys(length, one, numbers) for length in n],
             "n": n,
             "standard": [2 * standard(length, length, one) for length in n],
             "tiled": [2 * tiled(length, length, one, numbers) for length in n],

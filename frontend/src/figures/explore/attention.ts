@@ -1,4 +1,18 @@
+import type { How } from '../../lib/how';
 import { Tensor, type Numbers } from '../../lib/tensor';
+import { put, weighed } from './hows';
+
+/** Where a weight comes from: its score, where an operation sent it; of a long text, where it did not, the row it stands in. */
+export function weightHow(score: number | undefined, logSum: number | undefined, line: number[], from: string, kind = 'row'): How {
+  if (score !== undefined && logSum !== undefined && Number.isFinite(score)) return weighed(score, logSum, from);
+  if (score === -Infinity) return { formula: String.raw`e^{-\infty}=0`, put: 'the mask sets this score to −∞', from };
+  const largest = [...line].sort((a, b) => b - a).slice(0, 3);
+  return {
+    formula: String.raw`w_j=\frac{e^{s_j}}{\sum_k e^{s_k}}`,
+    put: `one of the ${kind} ${largest.map(put).join(', ')}${line.length > 3 ? ', …' : ''} (${line.length} weights)`,
+    from: `${from}. Of a text as long as this the scores are read where the dot product is shown`,
+  };
+}
 
 /** Which keys each query may look at: from `first` to the one before `end`. */
 export interface Visible {

@@ -1,6 +1,6 @@
-import type { Ablation, RunRecord } from './types';
+import type { Ablation, ModelRecord, RunRecord } from './types';
 
-interface RunAsked {
+export interface RunAsked {
   model: string;
   text?: string | null;
   source?: string | null;
@@ -12,11 +12,44 @@ interface RunAsked {
   ablate?: Ablation[];
 }
 
+/** A model in the list of those that there are. */
+export interface Listed {
+  id: string;
+  /** Why it can't be read. */
+  error?: string;
+  /** What to type to have it. */
+  install?: string;
+  snapshots?: string[];
+}
+
+/** What a model is to be run on: of what was given, that which it reads. */
+export function runOf(model: ModelRecord, given: { text: string; source: string; picture: string; sound: string }, capture: string[] = []): RunAsked {
+  return {
+    model: model.id,
+    text: model.reads.text && model.tokenizer ? given.text : null,
+    ids: model.reads.text && !model.tokenizer ? idsIn(given.text) : undefined,
+    source: model.reads.source ? given.source : null,
+    picture: model.reads.picture ? given.picture || model.defaults.picture : null,
+    sound: model.reads.sound ? given.sound || model.defaults.sound : null,
+    capture,
+  };
+}
+
+/** Of a model that came without a tokenizer, the text is its token ids. */
+function idsIn(text: string): number[] {
+  return (text.match(/\d{1,9}/g) ?? []).map(Number);
+}
+
 /** What the server answered. It tells what it refuses in an answer like any other: see `Telling` in explore/routes.py. */
 export async function checked<T>(answer: Response): Promise<T> {
   const told = (await answer.json().catch(() => ({}))) as T & { error?: string };
   if (!answer.ok || told.error) throw new Error(told.error ?? `The server answered ${answer.status}.`);
   return told;
+}
+
+export async function listModels(signal?: AbortSignal): Promise<Listed[]> {
+  const answer = await fetch('/api/v1/models', { signal });
+  return answer.ok ? answer.json() : [];
 }
 
 /** Runs a model once, or finds the run again. Ending the signal ends the pass. */

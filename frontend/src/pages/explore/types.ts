@@ -140,6 +140,22 @@ export function chosen(run: RunRecord, stack: string, pos: number): number {
   return run.reads.find((one) => one.stack === stack)?.kind === 'text' ? n - 1 : 0;
 }
 
+/** The stack whose tokens ask: that of the chosen kind of attention, where the view has one. */
+export function queriesOf(model: ModelRecord, run: RunRecord, slug: string, kind: number): { kind: AttentionKind | undefined; stack: string } {
+  const found = slug === 'attention' ? model.attention[Math.min(kind, model.attention.length - 1)] : undefined;
+  return { kind: found, stack: found?.queries ?? run.reads[0]?.stack ?? '' };
+}
+
+const LABELS = { text: 'Tokens', picture: 'Patches', sound: 'Moments' };
+
+/** What the tokens of a stack are called. */
+export function labelOf(run: RunRecord, stack: string): string {
+  const read = run.reads.find((one) => one.stack === stack);
+  if (!read) return LABELS.text;
+  if (run.reads.length < 2 || read.kind !== 'text') return LABELS[read.kind];
+  return stack === 'encoder' ? 'Source tokens' : 'Answer tokens';
+}
+
 const SMALL = '₀₁₂₃₄₅₆₇₈₉';
 
 /** Tokens as words of a sentence; one that occurs more than once carries its place as a small number. */
