@@ -29,6 +29,8 @@ lint: $(INSTALLED)
 bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks.attention
 	$(BIN)/python -m benchmarks.decode
+	$(BIN)/python -m benchmarks.embed
+	$(BIN)/python -m benchmarks.prefix
 	$(BIN)/python -m benchmarks.families
 	$(BIN)/python -m benchmarks.training --quick
 	$(BIN)/python -m benchmarks.look

@@ -1,10 +1,14 @@
-"""Decoding, loading and memory beside the `transformers` package, in one run, taking turns.
+"""Decoding, reading prompts, loading and memory beside peers, in one run, taking turns.
 
-    python -m benchmarks.decode [--quick] [--json] [--force] [--threads N]
+    python -m benchmarks.decode [--quick] [--case NAME ...] [--json] [--force] [--threads N]
 
-Gemma 3 270M from its GGUF file and a random GPT-2 of 124M, in float32 and bfloat16: greedy tokens behind a prompt of
-64, for 1 row and for 8, no token ending a text. Each side runs in processes of its own. Times are medians; tokens a
-second count the steps after the first token, and the limit is how often the weights are read at the measured bandwidth.
+Gemma 3 270M from its Q4_K_M file beside llama.cpp, in bfloat16 beside llama.cpp (from a GGUF file that is written from
+the unpacked weights) and `transformers`, in float32 beside `transformers`; a random GPT-2 of 124M in float32 and 8 bits
+beside CTranslate2, and beside `transformers`. Greedy tokens behind prompts of 64, for 1 row and for 8, where no token
+ends a text; then prompts alone. Each side runs in processes of its own, and a peer that is not installed is left out.
+
+Times are medians. Tokens a second count the steps after the first token, whatever is done once for a text included. The
+limit is how often a step's weights are read by the best streaming read of as many bytes, in the same run.
 """
 
 from __future__ import annotations
@@ -16,105 +20,225 @@ import statistics
 import sys
 import tempfile
 import time
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
+from benchmarks.decode_limit import Memory
+from benchmarks.decode_show import load_table, ratio_table, speed_table
 from benchmarks.machine import require_quiet
-from benchmarks.worker import Worker
+from benchmarks.worker import NotInstalledError, Worker
 
-LIBRARIES = ("clearhead", "transformers")
+OURS = "clearhead"
 DTYPES = ("float32", "bfloat16")
 N_PROMPT = 64
-PATIENCE = 120
-"""After so many seconds two repeats are enough."""
-GEMMA, GPT2 = "Gemma 3 270M", "GPT-2 124M, random"
+ROWS = (1, 8)
+PATIENCE = 10
+"""Who takes so many seconds for one turn is asked no more than twice."""
 MEGABYTE = 10**6
 
 
 @dataclass(frozen=True)
-class Decoded:
-    """One line of the table of speeds."""
+class Contender:
+    """A library, how it keeps the model, and what is asked of it."""
 
-    model: str
+    name: str
+    library: str
+    source: str
     dtype: str
-    rows: int
-    tokens_per_second: dict[str, float]
-    prefill_seconds: dict[str, float]
-    ratio: float
-    """How many times faster clearhead's steps are."""
-    share_of_limit: dict[str, float]
-    """The weights' bytes a step, over what the measured bandwidth moves in the time of a step."""
-    same_tokens: int
-    """How many leading tokens of all rows are the same on both sides, at least."""
+    weights: str = "plain"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Of `generate`; those that read ahead are for one row."""
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What a process is started with: contenders of the same settings share one."""
+        weights = {"weights": self.weights} if self.library == OURS else {}
+        return {"library": self.library, "source": self.source, "dtype": self.dtype, **weights}
+
+    @property
+    def is_plain(self) -> bool:
+        return not self.options
+
+
+@dataclass
+class Speed:
+    """Writing so many rows."""
+
+    tokens_per_second: float
+    step_seconds: float
+    """The median; the mean, of which tokens a second are made, has more where weights are laid out first."""
+    share_of_limit: float
+    products_seconds: float | None
+    """Of a step, in products with weights; known of ours alone."""
+
+
+@dataclass
+class Found:
+    """What was measured of a contender."""
+
+    name: str
+    library: str
+    plain: bool
+    weight_bytes: float
+    """What a step reads of the weights."""
+    limit: float
+    """Tokens a second of one row at the bandwidth."""
+    writing: dict[int, Speed] = field(default_factory=dict)
+    prefill: dict[int, float] = field(default_factory=dict)
+    """Tokens a second, by the length of a prompt."""
+    same_tokens: int = 0
+    """How many leading tokens of all rows are those of the first contender, at least."""
+    loading: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Loaded:
-    """One line of the table of loading."""
+class Plan:
+    """How much is measured."""
 
-    library: str
-    dtype: str
-    seconds: float
-    peak_megabytes: float
-    weight_megabytes: float
-    import_seconds: float
-    imported_megabytes: float
+    n_new: int
+    repeats: int
+    loads: int
+    n_threads: int
+    quick: bool
 
 
-def worker(library: str, source: str, dtype: str, n_threads: int, *, tokenizer: bool = False) -> Worker:
+def worker(library: str, source: str, dtype: str, n_threads: int, weights: str | None = None) -> Worker:
     """One library with one model."""
-    arguments = [library, source, dtype, str(n_threads), "1" if tokenizer else "0"]
-    return Worker("benchmarks.decode_worker", arguments, n_threads)
+    kept = {} if weights is None else {"weights": weights}
+    given = {"library": library, "source": source, "dtype": dtype, "n_threads": n_threads, **kept}
+    return Worker("benchmarks.decode_worker", [json.dumps(given)], n_threads)
 
 
-def bandwidth(n_threads: int) -> float:
-    """Bytes a second that this machine reads."""
-    import torch
+class Case:
+    """Some contenders with one model, each loaded once; they take turns."""
 
-    from clearhead.costs.machine import read_bandwidth
+    def __init__(self, title: str, contenders: list[Contender], prompts: tuple[int, ...], plan: Plan) -> None:
+        self.title, self.prompts, self.plan = title, prompts, plan
+        self.workers: dict[str, Worker] = {}
+        self.contenders: list[Contender] = []
+        self.starts: dict[str, list[dict[str, Any]]] = {}
+        for contender in contenders:
+            key = json.dumps(contender.settings)
+            try:
+                if key not in self.workers:
+                    self.workers[key], self.starts[key] = self._start(contender)
+            except NotInstalledError as error:
+                print(f"{contender.name} is left out: {error}", file=sys.stderr)
+                continue
+            self.contenders.append(contender)
+        self.found = {c.name: self._begun(c) for c in self.contenders}
+        self._memories = {n: Memory(n) for n in {self._size(f) for f in self.found.values()}}
 
-    torch.set_num_threads(n_threads)
-    return read_bandwidth()
+    def measure(self) -> list[Found]:
+        """All there is to measure; ends the workers."""
+        tokens: dict[str, dict[int, Any]] = {c.name: {} for c in self.contenders}
+        for n_rows in ROWS:
+            rows = [_prompt(row, N_PROMPT) for row in range(n_rows)]
+            them = [c for c in self.contenders if n_rows == 1 or not c.options.get("lookup")]
+            for c in them if n_rows == 1 else []:
+                self._ask(c, rows=rows, n_new=4)
+            answers = self._in_turns(them, rows=rows, n_new=self.plan.n_new)
+            for c in them:
+                tokens[c.name][n_rows] = answers[c.name][-1]["tokens"]
+                if n_rows == 1:
+                    self._note_memory(c, answers[c.name][0])
+            spent = self._products(them, rows)
+            for c in them:
+                self._note_speed(c, n_rows, answers[c.name], spent.get(c.name))
+        for length in self.prompts:
+            them = [c for c in self.contenders if c.is_plain]
+            answers = self._in_turns(them, rows=[_prompt(0, length)], n_new=1)
+            for c in them:
+                seconds = statistics.median(a["prefill_seconds"] for a in answers[c.name])
+                self.found[c.name].prefill[length] = length / seconds
+        first = tokens[self.contenders[0].name]
+        for c in self.contenders:
+            pairs = [(a, b) for n, texts in tokens[c.name].items() for a, b in zip(texts, first[n], strict=True)]
+            self.found[c.name].same_tokens = min(_common(a, b) for a, b in pairs)
+        for each in self.workers.values():
+            each.close()
+        return list(self.found.values())
 
-
-def decode(model: str, dtype: str, sides: dict[str, Worker], plan: Plan) -> list[Decoded]:
-    """The speeds of two workers, which take turns."""
-    results = []
-    for n_rows in (1, 8):
-        # Rows of their own, from ids every vocabulary here has, and no special ones.
-        rows = [[1000 + (97 * row + 31 * i) % 20000 for i in range(N_PROMPT)] for row in range(n_rows)]
-        times: dict[str, list[tuple[float, float]]] = {name: [] for name in sides}
-        tokens: dict[str, list[list[int]]] = {}
-        for side in sides.values():
-            side.ask(rows=rows[:1], n_new=4)
-        start = time.monotonic()
-        for turn in range(plan.repeats):
-            for name, side in sides.items():
-                answer = side.ask(rows=rows, n_new=plan.n_new)
-                times[name].append((answer["prefill_seconds"], answer["steps_seconds"]))
-                tokens[name] = answer["tokens"]
-            # In bfloat16 the peer may take minutes to read eight prompts.
-            if turn >= 1 and time.monotonic() - start > PATIENCE:
-                break
-        steps = {name: statistics.median(t[1] for t in found) / (plan.n_new - 1) for name, found in times.items()}
-        weights = {name: side.made["weight_bytes"] for name, side in sides.items()}
-        results.append(
-            Decoded(
-                model=model,
-                dtype=dtype,
-                rows=n_rows,
-                tokens_per_second={name: n_rows / step for name, step in steps.items()},
-                prefill_seconds={name: statistics.median(t[0] for t in found) for name, found in times.items()},
-                ratio=steps["transformers"] / steps["clearhead"],
-                share_of_limit={name: weights[name] / plan.bandwidth / step for name, step in steps.items()},
-                same_tokens=min(map(_common, tokens["clearhead"], tokens["transformers"])),
+    def _start(self, c: Contender) -> tuple[Worker, list[dict[str, Any]]]:
+        """A worker, and what starting it took, several times over."""
+        made, starts = None, []
+        for _ in range(self.plan.loads):
+            if made is not None:
+                made.close()
+            made = Worker(
+                "benchmarks.decode_worker",
+                [json.dumps({**c.settings, "n_threads": self.plan.n_threads})],
+                self.plan.n_threads,
             )
+            starts.append(made.made)
+            if made.made["load_seconds"] > PATIENCE:
+                break
+        assert made is not None
+        return made, starts
+
+    def _begun(self, c: Contender) -> Found:
+        key = json.dumps(c.settings)
+        starts, weighed = self.starts[key], self.workers[key].made["weight_bytes"]
+        if c.options.get("shortlist"):
+            weighed = self.workers[key].ask(weigh={"shortlist": True})["weight_bytes"]
+        loading = {name: statistics.median(one[name] for one in starts) for name in starts[0]}
+        if c.is_plain:
+            loading |= self.workers[key].ask(tokenizer=True)
+        return Found(c.name, c.library, c.is_plain, weighed, 0.0, loading=loading)
+
+    def _ask(self, c: Contender, **request: Any) -> dict[str, Any]:
+        return self.workers[json.dumps(c.settings)].ask(**request, **c.options)
+
+    def _in_turns(self, contenders: list[Contender], **request: Any) -> dict[str, list[dict[str, Any]]]:
+        answers: dict[str, list[dict[str, Any]]] = {c.name: [] for c in contenders}
+        slow: set[str] = set()
+        for turn in range(self.plan.repeats):
+            for c in contenders:
+                if turn >= 2 and c.name in slow:
+                    continue
+                start = time.monotonic()
+                answers[c.name].append(self._ask(c, **request))
+                if time.monotonic() - start > PATIENCE:
+                    slow.add(c.name)
+            for memory in self._memories.values():
+                memory.read()
+        return answers
+
+    def _products(self, contenders: list[Contender], rows: list[list[int]]) -> dict[str, float]:
+        ours = [c for c in contenders if c.library == OURS and not c.options.get("lookup")]
+        # From sixteen tokens on weights are laid out anew.
+        return {c.name: self._ask(c, rows=rows, n_new=24, products=True)["products_seconds"] for c in ours}
+
+    def _note_memory(self, c: Contender, answer: dict[str, Any]) -> None:
+        """While one text was written, which is asked before all else."""
+        loading = self.found[c.name].loading
+        loading["written_bytes"] = answer["peak_bytes"]
+
+    def _note_speed(self, c: Contender, n_rows: int, answers: list[dict[str, Any]], spent: float | None) -> None:
+        found = self.found[c.name]
+        bandwidth = self._memories[self._size(found)].bandwidth
+        found.limit = bandwidth / found.weight_bytes
+        mean = statistics.median(a["steps_seconds"] for a in answers) / (self.plan.n_new - 1)
+        found.writing[n_rows] = Speed(
+            tokens_per_second=n_rows / mean,
+            step_seconds=statistics.median(a["step_seconds"] for a in answers),
+            share_of_limit=1 / mean / found.limit,
+            products_seconds=spent,
         )
-    return results
+
+    @staticmethod
+    def _size(found: Found) -> int:
+        """Near enough, so that contenders share a measure."""
+        return max(1, round(found.weight_bytes / 2**24)) * 2**24
+
+
+def _prompt(row: int, length: int) -> list[int]:
+    """Rows of their own, from ids every vocabulary here has, and no special ones."""
+    return [1000 + (97 * row + 31 * i) % 20000 for i in range(length)]
 
 
 def _common(a: list[int], b: list[int]) -> int:
@@ -122,144 +246,161 @@ def _common(a: list[int], b: list[int]) -> int:
     return next((i for i, (x, y) in enumerate(zip(a, b, strict=True)) if x != y), len(a))
 
 
-@dataclass(frozen=True)
-class Plan:
-    """How much is measured, and against what."""
-
-    n_new: int
-    repeats: int
-    loads: int
-    n_threads: int
-    bandwidth: float
-
-
-def loaded(library: str, dtype: str, found: list[dict[str, Any]]) -> Loaded:
-    def median(key: str) -> float:
-        return float(statistics.median(one[key] for one in found))
-
-    return Loaded(
-        library=library,
-        dtype=dtype,
-        seconds=median("load_seconds"),
-        peak_megabytes=median("peak_bytes") / MEGABYTE,
-        weight_megabytes=median("weight_bytes") / MEGABYTE,
-        import_seconds=median("import_seconds"),
-        imported_megabytes=median("imported_bytes") / MEGABYTE,
-    )
+def gemma_file(folder: Path, plan: Plan) -> Case:
+    file = str(_shipped())
+    contenders = [
+        Contender("clearhead, unpacked", OURS, file, "float32"),
+        Contender("clearhead float32", OURS, file, "float32", "stored"),
+        Contender("clearhead float32, shortlist", OURS, file, "float32", "stored", {"shortlist": True}),
+        Contender("clearhead float32, look-up", OURS, file, "float32", "stored", {"lookup": True}),
+        Contender("clearhead bfloat16", OURS, file, "bfloat16", "stored"),
+        Contender("llama.cpp", "llama.cpp", file, ""),
+    ]
+    return Case("Gemma 3 270M, Q4_K_M file", contenders, (512, 2048), plan)
 
 
-def measure_gemma(plan: Plan, folder: Path) -> tuple[list[Decoded], list[Loaded]]:
-    """Both sides read the same GGUF file, model and tokenizer."""
+def gemma_bfloat16(folder: Path, plan: Plan) -> Case:
+    from benchmarks.gguf_bfloat16 import write_bfloat16
+
+    file = folder / "gemma-bfloat16.gguf"
+    write_bfloat16(_shipped(), file)
+    contenders = [
+        Contender("clearhead", OURS, str(file), "bfloat16"),
+        Contender("clearhead, shortlist", OURS, str(file), "bfloat16", options={"shortlist": True}),
+        Contender("llama.cpp", "llama.cpp", str(file), ""),
+        Contender("transformers", "transformers", _saved(folder / "gemma-bfloat16", str(file), "bfloat16"), "bfloat16"),
+    ]
+    return Case("Gemma 3 270M, bfloat16", contenders, (512, 2048), plan)
+
+
+def gemma_float32(folder: Path, plan: Plan) -> Case:
+    file = str(_shipped())
+    # The peer takes most of a minute to read a GGUF file.
+    theirs = _saved(folder / "gemma-float32", file, "float32") if plan.quick else file
+    contenders = [
+        Contender("clearhead", OURS, file, "float32"),
+        Contender("clearhead, shortlist", OURS, file, "float32", options={"shortlist": True}),
+        Contender("transformers", "transformers", theirs, "float32"),
+    ]
+    return Case("Gemma 3 270M, float32", contenders, (512, 2048), plan)
+
+
+def gpt2_float32(folder: Path, plan: Plan) -> Case:
+    source = _gpt2(folder)
+    contenders = [
+        Contender("clearhead", OURS, source, "float32"),
+        *_converted(source, folder, None, "float32"),
+        Contender("transformers", "transformers", source, "float32"),
+    ]
+    return Case("GPT-2 124M, random, float32", contenders, (512,), plan)
+
+
+def gpt2_int8(folder: Path, plan: Plan) -> Case:
+    source = _gpt2(folder)
+    contenders = [
+        Contender("clearhead", OURS, source, "float32", "int8"),
+        *_converted(source, folder, "int8", "int8_float32"),
+    ]
+    return Case("GPT-2 124M, random, 8 bits", contenders, (512,), plan)
+
+
+def gpt2_bfloat16(folder: Path, plan: Plan) -> Case:
+    source = _gpt2(folder)
+    contenders = [
+        Contender("clearhead", OURS, source, "bfloat16"),
+        Contender("transformers", "transformers", source, "bfloat16"),
+    ]
+    return Case("GPT-2 124M, random, bfloat16", contenders, (512,), plan)
+
+
+CASES: dict[str, Callable[[Path, Plan], Case]] = {
+    "gemma-file": gemma_file,
+    "gemma-bfloat16": gemma_bfloat16,
+    "gemma-float32": gemma_float32,
+    "gpt2-float32": gpt2_float32,
+    "gpt2-int8": gpt2_int8,
+    "gpt2-bfloat16": gpt2_bfloat16,
+}
+
+
+def _shipped() -> Path:
     from clearhead.checkpoints.shipped import shipped_file
 
-    file = str(shipped_file("gemma3-270m"))
-    speeds, loads = [], []
-    for dtype in DTYPES:
-        starts = []
-        for last in [False] * (plan.loads - 1) + [True]:
-            ours = worker("clearhead", file, dtype, plan.n_threads, tokenizer=True)
-            starts.append(ours.made)
-            if not last:
-                ours.close()
-        # The peer takes most of a minute to read a GGUF file, so it does that once, and then reads its own copy.
-        theirs = worker(
-            "transformers",
-            file if dtype == DTYPES[0] else str(folder),
-            dtype,
-            plan.n_threads,
-            tokenizer=dtype == DTYPES[0],
-        )
-        loads.append(loaded("clearhead", dtype, starts))
-        if dtype == DTYPES[0]:
-            loads.append(loaded("transformers", dtype, [theirs.made]))
-            theirs.ask(save=str(folder))
-        speeds += decode(GEMMA, dtype, {"clearhead": ours, "transformers": theirs}, plan)
-        ours.close()
-        theirs.close()
-    return speeds, loads
+    return shipped_file("gemma3-270m")
 
 
-def measure_gpt2(plan: Plan, folder: Path) -> list[Decoded]:
-    """The peer makes random weights, and clearhead reads them from where it saved them."""
-    speeds = []
-    for dtype in DTYPES:
-        theirs = worker("transformers", "gpt2-124m", dtype, plan.n_threads)
-        theirs.ask(save=str(folder / dtype))
-        ours = worker("clearhead", str(folder / dtype), dtype, plan.n_threads)
-        speeds += decode(GPT2, dtype, {"clearhead": ours, "transformers": theirs}, plan)
-        ours.close()
-        theirs.close()
-    return speeds
+def _saved(folder: Path, source: str, dtype: str) -> str:
+    """A model in the Hub's layout."""
+    import clearhead
+
+    clearhead.save(clearhead.load(source, dtype=dtype), folder)
+    return str(folder)
 
 
-def speed_table(results: list[Decoded], plan: Plan) -> Table:
-    drawn = Table(title=f"prompt {N_PROMPT}, {plan.n_new} new tokens, greedy")
-    for name in ("model", "dtype", "rows"):
-        drawn.add_column(name)
-    for name in LIBRARIES:
-        drawn.add_column(f"{name}\ntokens/s", justify="right")
-        drawn.add_column("of limit", justify="right")
-        drawn.add_column("prefill ms", justify="right")
-    drawn.add_column("ratio", justify="right")
-    drawn.add_column("same\ntokens", justify="right")
-    for r in results:
-        cells = [r.model, r.dtype, str(r.rows)]
-        for name in LIBRARIES:
-            cells.append(f"{r.tokens_per_second[name]:,.1f}")
-            cells.append(f"{r.share_of_limit[name]:.0%}")
-            cells.append(f"{r.prefill_seconds[name] * 1e3:,.0f}")
-        drawn.add_row(*cells, f"{r.ratio:.2f} x", f"{r.same_tokens} of {plan.n_new}")
-    return drawn
+def _gpt2(folder: Path) -> str:
+    """A random one in the Hub's layout, made once."""
+    import torch
+
+    import clearhead
+    from clearhead.config import TransformerConfig
+    from clearhead.costs.source import read_config
+    from clearhead.model.build import build
+    from clearhead.model.init import initialise
+
+    target = folder / "gpt2"
+    if not target.exists():
+        config = read_config("gpt2").config
+        assert isinstance(config, TransformerConfig)
+        torch.manual_seed(0)
+        model = build(config)
+        initialise(model)
+        clearhead.save(model, target, family="gpt2")
+    return str(target)
 
 
-def load_table(results: list[Loaded]) -> Table:
-    drawn = Table(title=f"loading {GEMMA} from its GGUF file, model and tokenizer, each in a new process")
-    for name in ("library", "dtype"):
-        drawn.add_column(name)
-    for name in ("seconds", "peak MB", "weights MB", "after\nimports MB", "imports s"):
-        drawn.add_column(name, justify="right")
-    for r in results:
-        megabytes = [f"{x:,.0f}" for x in (r.peak_megabytes, r.weight_megabytes, r.imported_megabytes)]
-        drawn.add_row(r.library, r.dtype, f"{r.seconds:.1f}", *megabytes, f"{r.import_seconds:.1f}")
-    return drawn
+def _converted(source: str, folder: Path, quantization: str | None, dtype: str) -> list[Contender]:
+    """CTranslate2 with a model, where it is installed."""
+    from benchmarks.decode_peers import convert
+
+    target = folder / f"ctranslate2-{dtype}"
+    try:
+        convert(source, target, quantization)
+    except ImportError as error:
+        print(f"CTranslate2 is left out: {error}", file=sys.stderr)
+        return []
+    return [Contender("CTranslate2", "CTranslate2", str(target), dtype)]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="32 new tokens, two repeats, one load")
+    parser.add_argument("--quick", action="store_true", help="48 new tokens, three repeats, one load")
+    parser.add_argument("--new", type=int, help="new tokens")
+    parser.add_argument("--repeats", type=int, help="turns of each")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--force", action="store_true", help="measure although others use the processors")
-    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="threads on both sides (one a processor)")
-    parser.add_argument("--only", choices=("gemma", "gpt2"), help="one of the two models")
+    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="threads on all sides (one a processor)")
+    parser.add_argument("--case", choices=CASES, action="append", help="what to measure; may be repeated")
     options = parser.parse_args()
     load = require_quiet(options.force)
-    n_new, repeats, loads = (32, 2, 1) if options.quick else (128, 5, 3)
-    plan = Plan(n_new, repeats, loads, options.threads, bandwidth(options.threads))
-    speeds: list[Decoded] = []
-    loadings: list[Loaded] = []
-    with tempfile.TemporaryDirectory() as temporary:
-        if options.only != "gpt2":
-            speeds, loadings = measure_gemma(plan, Path(temporary) / "gemma")
-        if options.only != "gemma":
-            speeds += measure_gpt2(plan, Path(temporary))
+    import torch
+
+    torch.set_num_threads(options.threads)
+    n_new, repeats, loads = (48, 3, 1) if options.quick else (128, 5, 3)
+    plan = Plan(options.new or n_new, options.repeats or repeats, loads, options.threads, options.quick)
+    console = Console() if sys.stdout.isatty() else Console(width=150)
+    told: dict[str, Any] = {"plan": asdict(plan), "foreign_load": load, "cases": {}}
+    if not options.json:
+        console.print(f"{plan.n_threads} threads, others use {load:.0%}")
+    for name in options.case or CASES:
+        with tempfile.TemporaryDirectory() as folder:
+            case = CASES[name](Path(folder), plan)
+            found = case.measure()
+        told["cases"][name] = [asdict(one) for one in found]
+        if not options.json:
+            for table in (speed_table, ratio_table, load_table):
+                console.print(table(case.title, found, plan.n_new))
     if options.json:
-        facts = {"plan": asdict(plan), "foreign_load": load}
-        print(
-            json.dumps(
-                {**facts, "decode": [asdict(r) for r in speeds], "load": [asdict(r) for r in loadings]}, indent=1
-            )
-        )
-        return
-    console = Console() if sys.stdout.isatty() else Console(width=130)
-    console.print(
-        f"{plan.n_threads} threads, others use {load:.0%}; memory is read at {plan.bandwidth / 1e9:.1f} GB/s. "
-        "Of limit: the weights' bytes a step over what that moves."
-    )
-    console.print(speed_table(speeds, plan))
-    if loadings:
-        console.print(load_table(loadings))
-        first = {r.library: r for r in loadings if r.dtype == DTYPES[0]}
-        console.print(f"loading is {first['transformers'].seconds / first['clearhead'].seconds:.1f} x faster")
+        print(json.dumps(told, indent=1))
 
 
 if __name__ == "__main__":

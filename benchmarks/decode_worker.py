@@ -1,136 +1,271 @@
 """One side of benchmarks/decode.py, in a process of its own: loads a model once, then answers requests, a line of JSON
-each way. `python -m benchmarks.decode_worker LIBRARY SOURCE DTYPE THREADS [TOKENIZER]`; SOURCE "gpt2-124m" is random.
+each way. `python -m benchmarks.decode_worker '{"library": ..., "source": ..., "dtype": ..., "n_threads": ...}'`.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
+import statistics
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
+from unittest import mock
+
+from benchmarks.worker import MISSING
+
+FIRST_PROMPT = list(range(1000, 1008))
+"""What the first token of a new process follows."""
 
 
 class Side(Protocol):
     """A library with a model loaded."""
 
-    model: Any
-
-    def generate(self, rows: list[list[int]], n_new: int) -> list[list[int]]:
-        """The greedy tokens, no token ending a text."""
+    def generate(self, rows: list[list[int]], n_new: int, **options: Any) -> tuple[list[list[int]], list[float]]:
+        """The greedy tokens, no token ending a text; and when each pass over the model ended, the prompts' first."""
         ...
 
-    def save(self, folder: str) -> None:
-        """Write the model as the Hub lays it out."""
+    def weight_bytes(self) -> float:
+        """Bytes of the weights a step reads, as they are kept."""
         ...
 
-    def weight_bytes(self) -> int:
-        """Bytes of all parameters, tied ones once."""
+    def tokenizer_seconds(self) -> float:
+        """How long the tokenizer takes by itself."""
+        ...
+
+    def products(self) -> AbstractContextManager[list[float]]:
+        """Times the products with weights: the seconds spent on them when each pass ended, since the first ever."""
         ...
 
 
 class Clearhead:
-    def __init__(self, source: str, dtype: str, with_tokenizer: bool) -> None:
+    NEEDS = ("clearhead.checkpoints.load", "clearhead.generation.api", "clearhead.generation.shortlist")
+    SKETCH = 0.69
+    """Bytes a weight of the head that a shortlist reads in its place."""
+
+    def __init__(self, source: str, dtype: str, n_threads: int, weights: str = "plain") -> None:
+        import torch
+
         import clearhead
+        from clearhead.checkpoints import load as loading
 
-        self.clearhead = clearhead
-        self.model = clearhead.load(source, dtype=dtype)
-        assert not with_tokenizer or self.model.tokenizer is not None
+        torch.set_num_threads(n_threads)
+        self.clearhead, self._later = clearhead, list[Any]()
+        tokenizer = loading._tokenizer
+        # Timed by itself, and out of the way of the memory that is measured.
+        with mock.patch.object(loading, "_tokenizer", lambda *given: self._later.append(given)):
+            self.model = clearhead.load(source, dtype=dtype, weights=weights)  # type: ignore[arg-type]
+        self._tokenizer = tokenizer
+        self._passes: list[float] = []
+        self._spent, self._spent_at = 0.0, list[float]()
+        self.model.register_forward_hook(self._passed)
 
-    def generate(self, rows: list[list[int]], n_new: int) -> list[list[int]]:
-        results = self.clearhead.generate(self.model, rows, max_new_tokens=n_new, temperature=0, stop_tokens=())
-        return [result.tokens for result in results]
+    def _passed(self, *_: Any) -> None:
+        self._passes.append(time.perf_counter())
+        self._spent_at.append(self._spent)
+
+    def generate(self, rows: list[list[int]], n_new: int, **options: Any) -> tuple[list[list[int]], list[float]]:
+        self._passes.clear()
+        plain: dict[str, Any] = {"max_new_tokens": n_new, "temperature": 0, "stop_tokens": ()}
+        results = self.clearhead.generate(self.model, rows, **plain, **options)
+        return [result.tokens for result in results], self._passes.copy()
+
+    def weight_bytes(self, shortlist: bool = False) -> float:
+        import torch
+
+        model, head = self.model, self.model.unembedding
+        tables = {id(m.weight) for m in model.modules() if isinstance(m, torch.nn.Embedding)} - {id(head)}
+        whole = sum(p.nbytes for p in model.parameters() if id(p) not in tables)
+        return whole - head.nbytes + self.SKETCH * head.numel() if shortlist else whole
+
+    def tokenizer_seconds(self) -> float:
+        start = time.perf_counter()
+        for checkpoint, model in self._later:
+            self._tokenizer(checkpoint, model)
+        return time.perf_counter() - start
 
     def save(self, folder: str) -> None:
         self.clearhead.save(self.model, folder)
 
-    def weight_bytes(self) -> int:
-        return sum(p.nbytes for p in self.model.parameters())
+    @contextmanager
+    def products(self) -> Iterator[list[float]]:
+        from clearhead.generation import shortlist
+        from clearhead.ops import matmul, quantised
+
+        inside = False
+
+        def timed(f: Callable[..., Any]) -> Callable[..., Any]:
+            def wrapped(*args: Any, **kwargs: Any) -> Any:
+                nonlocal inside
+                if inside:
+                    return f(*args, **kwargs)
+                inside, start = True, time.perf_counter()
+                try:
+                    return f(*args, **kwargs)
+                finally:
+                    self._spent += time.perf_counter() - start
+                    inside = False
+
+            return wrapped
+
+        places = {
+            matmul: ("linear", "packed_linear"),
+            quantised: ("product", "several"),
+            shortlist: ("upper_bounds",),
+        }
+        self._spent_at.clear()
+        with ExitStack() as patches:
+            for place, names in places.items():
+                for name in names:
+                    patches.enter_context(mock.patch.object(place, name, timed(getattr(place, name))))
+            yield self._spent_at
 
 
 class Transformers:
-    def __init__(self, source: str, dtype: str, with_tokenizer: bool) -> None:
+    NEEDS = ("transformers.models.auto.modeling_auto",)
+
+    def __init__(self, source: str, dtype: str, n_threads: int) -> None:
         import torch
         import transformers
 
+        torch.set_num_threads(n_threads)
         transformers.logging.set_verbosity_error()
         transformers.logging.disable_progress_bar()
-        if source == "gpt2-124m":
-            torch.manual_seed(0)
-            model: Any = transformers.GPT2LMHeadModel(transformers.GPT2Config()).to(getattr(torch, dtype))
-        else:
-            folder, file = (str(Path(source).parent), Path(source).name) if source.endswith(".gguf") else (source, None)
-            if with_tokenizer:
-                self.tokenizer = transformers.AutoTokenizer.from_pretrained(folder, gguf_file=file)
-            model = transformers.AutoModelForCausalLM.from_pretrained(
-                folder, gguf_file=file, dtype=getattr(torch, dtype)
-            )
-        self.model = model.eval()
-        self.torch = torch
+        folder, file = (str(Path(source).parent), Path(source).name) if source.endswith(".gguf") else (source, None)
+        model: Any = transformers.AutoModelForCausalLM.from_pretrained(
+            folder, gguf_file=file, dtype=getattr(torch, dtype)
+        )
+        self.model, self.torch, self._where = model.eval(), torch, (folder, file)
+        self._passes: list[float] = []
+        self.model.register_forward_hook(lambda *_: self._passes.append(time.perf_counter()))
 
-    def generate(self, rows: list[list[int]], n_new: int) -> list[list[int]]:
+    def generate(self, rows: list[list[int]], n_new: int, **options: Any) -> tuple[list[list[int]], list[float]]:
         # No token ends a text, and the best one is taken whatever the checkpoint advises.
         advised = self.model.generation_config
         advised.eos_token_id, advised.pad_token_id = None, 0
         tokens = self.torch.tensor(rows)
         mask = self.torch.ones_like(tokens)
+        self._passes.clear()
         out = self.model.generate(tokens, attention_mask=mask, do_sample=False, max_new_tokens=n_new)
-        answer: list[list[int]] = out[:, tokens.shape[1] :].tolist()
-        return answer
+        return out[:, tokens.shape[1] :].tolist(), self._passes.copy()
 
-    def save(self, folder: str) -> None:
-        # Read from GGUF it counts as quantised and refuses to be saved, though its weights are plain numbers.
-        self.model.hf_quantizer = None
-        self.model.config.__dict__.pop("quantization_config", None)
-        self.model.save_pretrained(folder)
+    def weight_bytes(self) -> float:
+        return float(sum(p.nbytes for p in self.model.parameters()))
 
-    def weight_bytes(self) -> int:
-        return sum(p.nbytes for p in self.model.parameters())
+    def tokenizer_seconds(self) -> float:
+        import transformers
+
+        start = time.perf_counter()
+        folder, file = self._where
+        if file is not None or (Path(folder) / "tokenizer.json").exists():
+            transformers.AutoTokenizer.from_pretrained(folder, gguf_file=file)
+        return time.perf_counter() - start
+
+    def products(self) -> AbstractContextManager[list[float]]:
+        raise NotImplementedError
 
 
-def high_water_mark() -> int:
-    """The most memory this process ever held, in bytes."""
+SIDES = {
+    "clearhead": "benchmarks.decode_worker:Clearhead",
+    "transformers": "benchmarks.decode_worker:Transformers",
+    "llama.cpp": "benchmarks.decode_peers:LlamaCpp",
+    "CTranslate2": "benchmarks.decode_peers:CTranslate2",
+}
+
+
+def memory(field: str) -> int:
+    """Bytes of this process's memory: VmRSS now, VmHWM the most it ever had."""
     status = Path("/proc/self/status").read_text()
-    return int(status.split("VmHWM:")[1].split()[0]) * 1024
+    return int(status.split(field + ":")[1].split()[0]) * 1024
+
+
+@contextmanager
+def answering() -> Iterator[Callable[[dict[str, Any]], None]]:
+    """Only answers go to the pipe: whatever a library prints goes to standard error."""
+    with os.fdopen(os.dup(1), "w") as answers:
+        os.dup2(2, 1)
+
+        def answer(what: dict[str, Any]) -> None:
+            print(json.dumps(what), file=answers, flush=True)
+
+        yield answer
+
+
+def imported(library: str) -> Callable[..., Any]:
+    """A side's class, once all it needs is imported; ends the process where that is not installed."""
+    module, _, name = SIDES[library].partition(":")
+    # A module that is run is another than the one of its name.
+    made: Any = globals()[name] if module == "benchmarks.decode_worker" else None
+    try:
+        if made is None:
+            made = getattr(importlib.import_module(module), name)
+        for needed in made.NEEDS:
+            importlib.import_module(needed)
+    except ImportError as error:
+        print(error, file=sys.stderr)
+        sys.exit(MISSING)
+    side: Callable[..., Any] = made
+    return side
+
+
+def written(side: Side, request: dict[str, Any]) -> dict[str, Any]:
+    """Texts, and how long they took."""
+    how = side.products() if request.pop("products", False) else nullcontext([])
+    with how as spent:
+        start = time.perf_counter()
+        tokens, passes = side.generate(request.pop("rows"), request.pop("n_new"), **request)
+    return {
+        "tokens": tokens,
+        "prefill_seconds": passes[0] - start,
+        "steps_seconds": passes[-1] - passes[0],
+        "step_seconds": _middle(passes),
+        "products_seconds": _middle(spent),
+        "peak_bytes": memory("VmHWM"),
+    }
+
+
+def _middle(times: list[float]) -> float:
+    """The median of what lies between."""
+    return statistics.median(b - a for a, b in pairwise(times)) if len(times) > 1 else 0.0
 
 
 def main() -> None:
-    library, source, dtype, n_threads, with_tokenizer = sys.argv[1:6]
-    # Only answers go to the pipe: whatever a library prints goes to standard error.
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-    import torch
-
-    torch.set_num_threads(int(n_threads))
-    start = time.perf_counter()
-    imports = {"clearhead": "clearhead.checkpoints.load", "transformers": "transformers.models.auto.modeling_auto"}
-    __import__(imports[library])
-    imported = time.perf_counter()
-    before = high_water_mark()
-    side: Side = (Clearhead if library == "clearhead" else Transformers)(source, dtype, with_tokenizer == "1")
-    loaded = {
-        "import_seconds": imported - start,
-        "load_seconds": time.perf_counter() - imported,
-        "imported_bytes": before,
-        "peak_bytes": high_water_mark(),
-        "weight_bytes": side.weight_bytes(),
-    }
-    print(json.dumps(loaded), file=answers, flush=True)
-    passes: list[float] = []
-    side.model.register_forward_hook(lambda *_: passes.append(time.perf_counter()))
-    for line in sys.stdin:
-        request = json.loads(line)
-        passes.clear()
+    given = json.loads(sys.argv[1])
+    with answering() as answer:
         start = time.perf_counter()
-        if "save" in request:
-            side.save(request["save"])
-            answer: dict[str, Any] = {}
-        else:
-            tokens = side.generate(request["rows"], request["n_new"])
-            # The first pass reads the prompt; every step after it chooses a token and runs one pass.
-            answer = {"tokens": tokens, "prefill_seconds": passes[0] - start, "steps_seconds": passes[-1] - passes[0]}
-        print(json.dumps(answer), file=answers, flush=True)
+        made = imported(given.pop("library"))
+        ready, before = time.perf_counter(), memory("VmRSS")
+        side: Side = made(**given)
+        loaded = time.perf_counter()
+        side.generate([FIRST_PROMPT], 1)
+        first, peak = time.perf_counter(), memory("VmHWM")
+        answer(
+            {
+                "import_seconds": ready - start,
+                "load_seconds": loaded - ready,
+                "first_token_seconds": first - ready,
+                "imported_bytes": before,
+                "peak_bytes": peak,
+                "weight_bytes": side.weight_bytes(),
+            }
+        )
+        for line in sys.stdin:
+            request = json.loads(line)
+            if "save" in request:
+                assert isinstance(side, Clearhead)
+                side.save(request["save"])
+                answer({})
+            elif "weigh" in request:
+                answer({"weight_bytes": side.weight_bytes(**request["weigh"])})
+            elif "tokenizer" in request:
+                answer({"tokenizer_seconds": side.tokenizer_seconds()})
+            else:
+                answer(written(side, request))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import os
 import resource
 import statistics
 import sys
@@ -12,20 +11,18 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-QUIET = 0.10
-"""The share of the machine's processors that others may use while something is measured."""
-
 
 def foreign_load(seconds: float = 1.0) -> float:
     """The share of all processors that processes other than this one and its children use, over `seconds`."""
-    busy_before, total_before, own_before = _ticks()
-    time.sleep(seconds)
-    busy, total, own = _ticks()
-    return max(0.0, (busy - busy_before) - (own - own_before)) / max(1.0, total - total_before)
+    from clearhead.costs import busy
+
+    return busy.foreign_load(seconds) or 0.0
 
 
 def require_quiet(force: bool = False) -> float:
-    """The foreign load; ends the program when it is above QUIET, unless forced."""
+    """The foreign load; ends the program when others use too much, unless forced."""
+    from clearhead.costs.busy import QUIET
+
     load = foreign_load()
     if load > QUIET and not force:
         sys.exit(f"others use {load:.0%} of the processors, more than {QUIET:.0%}: wait for them, or add --force")
@@ -85,11 +82,3 @@ def _status(field: str) -> int:
         if line.startswith(field + ":"):
             return int(line.split()[1]) * 1024
     raise RuntimeError(f"/proc/self/status has no {field}")
-
-
-def _ticks() -> tuple[float, float, float]:
-    """Busy and total ticks of all processors since the start, and those this process and its ended children used."""
-    numbers = [int(number) for number in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
-    idle = numbers[3] + numbers[4]
-    own = sum(os.times()[:4]) * os.sysconf("SC_CLK_TCK")
-    return float(sum(numbers) - idle), float(sum(numbers)), own

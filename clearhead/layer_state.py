@@ -104,6 +104,8 @@ class WindowState:
     def __init__(self, window: int) -> None:
         self.length = 0
         self.window = window
+        self.slides = True
+        """False keeps what fell out too, so that the text can be cut back anywhere; no token looks at it."""
         self._dropped = 0
         self._capacity = window + max(window // 4, 16)
         self._kept = KVState(self._capacity)
@@ -120,10 +122,30 @@ class WindowState:
         first = max(0, k.shape[2] - n_new - (self.window - 1))
         return k[:, :, first:], v[:, :, first:], all_positions.part(first, k.shape[2])
 
+    @property
+    def held(self) -> KVState:
+        """The slots that are there: those in reach, and before them some that no token will see any more."""
+        return self._kept
+
+    @property
+    def dropped(self) -> int:
+        """How many slots came before those and are gone."""
+        return self._dropped
+
+    @property
+    def capacity(self) -> int:
+        """How many slots it holds before it drops some, unless more come at once."""
+        return self._capacity
+
+    def resume(self, dropped: int, k_BGSK: Tensor, v_BGSK: Tensor, positions: Positions) -> None:
+        """Go on, while empty, from the last slots of a text whose first `dropped` ones are gone."""
+        self._kept.append(k_BGSK, v_BGSK, positions)
+        self._dropped, self.length = dropped, dropped + k_BGSK.shape[2]
+
     def _drop_unreachable(self, n_new: int) -> None:
         """Make room when the buffer is full, by moving what is still in reach to its front."""
         kept = self._kept
-        if kept.length + n_new <= self._capacity or kept.length == 0:
+        if kept.length + n_new <= self._capacity or kept.length == 0 or not self.slides:
             return
         if kept.positions.span is not None:
             first = max(0, kept.length - (self.window - 1))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 
@@ -35,6 +37,11 @@ class State:
     @property
     def layers(self) -> list[LayerState]:
         return list(self._layers.values())
+
+    @property
+    def by_path(self) -> Mapping[str, LayerState]:
+        """The states of the sub-layers, by their addresses."""
+        return self._layers
 
     @property
     def has_source(self) -> bool:

@@ -24,6 +24,7 @@ VERBS = {
     "embed": "turn every line of a file into a vector, and find the lines nearest to a text",
     "convert": "write a model as a folder in the Hub's layout",
     "cost": "work out what a model takes to hold, run, train and serve, from its config alone",
+    "bench": "measure what this machine gives for a model, and what it waits for",
     "train": "train a model by a recipe: from nothing, or on from a checkpoint",
     "evaluate": "measure a model on texts, pairs, labels or tasks, or on what its run held out",
     "claim": "measure what the lesson and the papers say, and whether it holds",

@@ -87,7 +87,7 @@ def import_torch() -> None:
 
 def load(source: str, how: Loading, asked: Mapping[str, Any] | None = None) -> Transformer:
     """The model, with a spinner while torch starts and the weights are read. `asked`: options of `generate`, which
-    are checked first.
+    are checked first; a model that only writes keeps its weights as a GGUF file has them.
     """
     from clearhead.cli.options import rope_scaling
 
@@ -99,7 +99,8 @@ def load(source: str, how: Loading, asked: Mapping[str, Any] | None = None) -> T
         check(asked or {})
         _check_device(how.device)
         rope: dict[str, Any] = {} if how.rope is None else {"rope": rope_scaling(how.rope)}
-        model: Transformer = clearhead.load(source, dtype=how.dtype, device=how.device, **rope)
+        weights = how.weights or ("plain" if asked is None else "auto")
+        model: Transformer = clearhead.load(source, dtype=how.dtype, device=how.device, weights=weights, **rope)
     return model
 
 

@@ -86,11 +86,33 @@ class Beams:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Faster:
+    """Ways to the same text that may take less time: the more tokens, and the larger the model, the more."""
+
+    shortlist: bool = False
+    """Have a copy of the head in four bits rule out most tokens, so that only the rest is scored. For models whose
+    vocabulary is most of their size."""
+    lookup: bool = False
+    """Read ahead what followed the last words where they stood before: for texts that repeat the prompt."""
+    draft: OptionalText = None
+    """Read ahead what this smaller model of the same tokenizer writes: a folder, a file or a name, as SOURCE."""
+    n_ahead: OptionalInt = None
+    """Read at most so many tokens ahead; 8."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Loading:
     """How the weights are held."""
 
     dtype: Dtype = None
     """What the weights are turned into; as the file has them when not given."""
+    weights: Annotated[
+        Union[Literal["plain", "stored", "int8", "int4"], None],  # noqa: UP007
+        arg(metavar="plain|stored|int8|int4", help_behavior_hint=""),
+    ] = None
+    """How matrices are kept: as plain numbers, in the blocks of a quantised GGUF file (what generate and chat do with
+    such a file), or made into blocks of 8.5 or 4.5 bits a weight. In blocks they are faster to write with, and can't
+    be changed."""
     device: str = "cpu"
     """Where the model runs, as torch names it."""
     rope: OptionalText = None
@@ -117,10 +139,16 @@ def rope_scaling(text: str) -> dict[str, Any]:
     return scaling
 
 
-def given(*options: Sampling | Ending | Beams) -> dict[str, Any]:
+def given(*options: Sampling | Ending | Beams | Faster) -> dict[str, Any]:
     """What the person asked for, as keywords of `generate` and `stream`."""
     words = {"true": True, "false": False}
-    asked = {name: value for part in options for name, value in asdict(part).items() if value is not None}
+    unset = (None, False)
+    asked = {
+        name: value
+        for part in options
+        for name, value in asdict(part).items()
+        if not any(value is nothing for nothing in unset)
+    }
     return {name: words.get(value, value) if name == "early_stopping" else value for name, value in asked.items()}
 
 

@@ -62,7 +62,7 @@ from clearhead.costs.weights import gate_numbers, made_widths, mamba2_channels, 
 from clearhead.ops.attention_tiled import CELLS
 from clearhead.ops.attention_tiled import TILE as TILE_SIDE
 from clearhead.ops.backends import LARGE, SMALL
-from clearhead.ops.losses import AT_ONCE, ENOUGH, IN_CACHE
+from clearhead.ops.losses import IN_CACHE, rows_at_once
 from clearhead.ops.scan import CHUNK, NARROWEST, SEGMENT, TILE
 
 
@@ -361,11 +361,11 @@ def _heads(config: TransformerConfig, run: Run) -> Parts:
 
 
 def _logits(config: TransformerConfig, run: Run) -> Parts:
-    """Logits and probabilities of some rows at a time."""
+    """Logits of some rows at a time, and probabilities of a few of them."""
     if config.heads.tokens is not None:
         n_words = config.vocab_size
-        at_once = max(1, min(max(IN_CACHE // n_words, ENOUGH), AT_ONCE // n_words))
-        yield WORKING, 2 * min(run.rows, at_once) * n_words
+        at_once = min(run.rows, rows_at_once(n_words, 4)) * n_words
+        yield WORKING, at_once + min(at_once, IN_CACHE)
 
 
 # ---- room to work in

@@ -90,7 +90,7 @@ def this_machine(dtype: str, counts: Counts, rows: int) -> Device:
     if isinstance(config, TransformerConfig) and config.decoder is not None:
         reached = product_bandwidth(matrix_shapes(counts), kind, rows)
         overhead = step_overhead(config, kind, rows)
-    peak = max(matmul_peak(kind, repeats=3), _own_peak(kind))
+    peak = this_peak(kind)
     return Device(
         key=HERE,
         name=f"this machine, {n_threads} {'thread' if n_threads == 1 else 'threads'}",
@@ -103,8 +103,14 @@ def this_machine(dtype: str, counts: Counts, rows: int) -> Device:
     )
 
 
-def _own_peak(dtype: torch.dtype, size: int = 512) -> float:
-    """Operations a second of this library's product of many rows, which may be another than torch's."""
-    x, weight = torch.ones(size, size, dtype=dtype), torch.ones(size, size, dtype=dtype)
-    with torch.no_grad():
-        return 2 * size**3 / min(seconds_of(lambda: linear(x, weight), 5))
+def this_peak(dtype: torch.dtype, repeats: int = 5) -> float:
+    """Operations a second of products of many rows with the threads that torch has, at best: torch's own, or this
+    library's, which may be another.
+    """
+    peak = matmul_peak(dtype, repeats=repeats)
+    for size in (512, 1024):
+        x, weight = torch.ones(size, size, dtype=dtype), torch.ones(size, size, dtype=dtype)
+        with torch.no_grad():
+            times = seconds_of(lambda x=x, weight=weight: linear(x, weight), repeats)  # type: ignore[misc]
+        peak = max(peak, 2 * size**3 / min(times))
+    return peak

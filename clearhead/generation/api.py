@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
@@ -12,8 +13,10 @@ from torch import Tensor
 
 from clearhead.errors import ClearheadError, UsageError
 from clearhead.generation.decode import Job, decode
+from clearhead.generation.drafts import check_ahead
 from clearhead.generation.kept import Kept
-from clearhead.generation.options import Options, RunConfig, check_names, read_beams, read_rows, read_run
+from clearhead.generation.options import Options, RunConfig, check_names, read_beams, read_faster, read_rows, read_run
+from clearhead.generation.prefix import check_options, starts
 from clearhead.generation.prompts import Prompt, fit, read_prompt, window
 from clearhead.generation.result import Result, Stream
 from clearhead.generation.rows import Row
@@ -50,8 +53,9 @@ def generate(model: Transformer, prompt: Prompt, **options: Unpack[Options]) -> 
             can't write (no decoder, no head over tokens), scores that are no numbers.
     """
     job, many = _prepare(model, prompt, options)
-    for _ in decode(model, job):
-        pass
+    for part in _parts(job, options):
+        for _ in decode(model, part):
+            pass
     results = [row.result() for row in job.rows]
     return results if many else results[0]
 
@@ -67,6 +71,7 @@ def stream(model: Transformer, prompt: str | Sequence[int] | Tensor, **options: 
         raise UsageError(f"stream takes one prompt, not {len(job.rows)}; generate takes several")
     if job.beams is not None:
         raise UsageError("a beam search knows its text only at the end; use generate, or leave n_beams")
+    (job,) = _parts(job, options)
     return Stream(job.rows[0], decode(model, job), has_text=model.tokenizer is not None)
 
 
@@ -97,6 +102,10 @@ def _prepare(model: Transformer, prompt: Prompt, options: Options) -> tuple[Job,
     if model.config.decoder is None or model.config.heads.tokens is None:
         raise ClearheadError("this model can't write: that takes a decoder with a head over tokens")
     run, beams, tokenizer = read_run(options), read_beams(options), model.tokenizer
+    prefix = options.get("prefix")
+    if prefix is not None:
+        check_options(prefix, state=run.state, has_encoder=model.config.encoder is not None)
+        prefix.check(model)
     advised = _generation_config(model)
     given, source, many = _read(model, prompt, advised, run, options)
     own_ends = end_tokens(model)
@@ -128,7 +137,25 @@ def _prepare(model: Transformer, prompt: Prompt, options: Options) -> tuple[Job,
     size = model.config.vocab_size
     if tokenizer is not None:
         size = min(size, tokenizer.vocab_size)
-    return Job(rows, run, size, beams, source), many
+    faster = read_faster(options)
+    if faster.ahead:
+        check_ahead(model, faster, len(rows), size)
+    return Job(rows, run, size, beams, source, faster=faster), many
+
+
+def _parts(job: Job, options: Options) -> list[Job]:
+    """The batches that the rows are written in: one, or with a prefix those that begin with it by themselves."""
+    prefix = options.get("prefix")
+    # Who looks inside is to see the whole text read.
+    if prefix is None or job.run.taps is not None:
+        return [job]
+    parts = []
+    for places, start in starts(prefix, [row.tokens for row in job.rows]):
+        rows = [job.rows[i] for i in places]
+        for row in rows:
+            row.n_cached = 0 if start is None else start.n
+        parts.append(replace(job, rows=rows, start=start))
+    return parts
 
 
 def _read(

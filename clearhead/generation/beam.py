@@ -17,6 +17,7 @@ from clearhead.generation.adjustments import Adjustments
 from clearhead.generation.drawing import Step, likeliest, no_choice
 from clearhead.generation.options import BeamConfig, RunConfig
 from clearhead.generation.rows import Row
+from clearhead.generation.scores import Scores
 from clearhead.ops.beam import grow, most_worth, worth
 from clearhead.state import State
 
@@ -103,7 +104,8 @@ class Beams:
     def begin(self, state: State) -> Step:
         return Step(self._going)
 
-    def write(self, logits_BV: Tensor, state: State) -> Step:
+    def write(self, scores: Scores, state: State) -> Step:
+        logits_BV = scores.all_BV
         rows = [row for search in self._searches for row in search.live]
         own_BV = logits_BV.float().log_softmax(-1)
         score_BV = Adjustments(rows, self._size, logits_BV.device).apply(own_BV[:, : self._size])

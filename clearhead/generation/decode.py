@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import nullcontext
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from clearhead.generation.ahead import Pace, Reading, write_ahead
 from clearhead.generation.beam import Beams
+from clearhead.generation.drafts import Drafter, Lookup, Smaller
 from clearhead.generation.drawing import Drawing, Step, Writer
-from clearhead.generation.options import BeamConfig, RunConfig
+from clearhead.generation.options import BeamConfig, Faster, RunConfig
+from clearhead.generation.prefix import Start
 from clearhead.generation.rows import Row
+from clearhead.generation.scores import Scores
+from clearhead.generation.shortlist import Shortlist
 from clearhead.generation.source import Source
 from clearhead.nn.packing import packing
 from clearhead.state import State
@@ -39,6 +44,9 @@ class Job:
     beams: BeamConfig | None = None
     source: Source | None = None
     """What an encoder is to read."""
+    start: Start | None = None
+    """What all rows begin with, read already."""
+    faster: Faster = field(default_factory=Faster)
 
 
 @torch.inference_mode()
@@ -55,24 +63,86 @@ def decode(model: Transformer, job: Job) -> Iterator[None]:
 
 
 def _decode(model: Transformer, job: Job) -> Iterator[None]:
+    reader = _Reader(model, job)
     pending, state = _to_read(model, job)
-    logits_BV = _prefill(model, pending, state, job)
+    scores = _prefill(reader, pending, state, job)
+    if job.faster.ahead:
+        yield from _ahead(model, job, reader, state, scores)
+        return
     writer: Writer
     if job.beams is not None:
         writer = Beams(model, job.rows, job.run, job.size, job.beams)
     else:
         writer = Drawing(model, job.rows, job.run, job.size)
     step: Step = writer.begin(state)
+    rows = job.rows
     while step.rows is None or step.rows:
         if step.rows is not None:
             state.select(step.rows, same_source=step.same_source)
+            rows = rows if job.beams is not None else [rows[i] for i in step.rows]
         if step.tokens_B is not None:
-            tokens_B1 = step.tokens_B[:, None]
-            logits_BV = model(tokens_B1, state=state, last=1, taps=job.run.taps, backend=job.run.backend)[:, -1]
+            scores = reader.read(step.tokens_B[:, None], rows, state=state)
         elif step.rows is not None:
-            logits_BV = logits_BV[step.rows]
-        step = writer.write(logits_BV, state)
+            scores = scores.rows(step.rows)
+        step = writer.write(scores, state)
         yield
+
+
+def _ahead(model: Transformer, job: Job, reader: _Reader, state: State, scores: Scores) -> Iterator[None]:
+    """The one text of a job, read ahead of."""
+    (row,) = job.rows
+    drafter: Drafter = Lookup()
+    if job.faster.draft is not None:
+        drafter = Smaller(job.faster.draft, job.size, job.run.backend)
+
+    def ask(tokens: list[int], last: int) -> Scores:
+        return reader.read(torch.tensor([tokens], device=model.device), [row] * last, state=state, last=last)
+
+    drawing = Drawing(model, job.rows, replace(job.run, keep=False), job.size)
+    with evaluating(job.faster.draft):
+        yield from write_ahead(
+            row, drawing, scores, Reading(state, ask, job.run.keep), drafter, Pace(job.faster.n_ahead)
+        )
+
+
+class _Reader:
+    """The model, asked for what its next tokens are chosen from."""
+
+    def __init__(self, model: Transformer, job: Job) -> None:
+        self.device = model.device
+        self._model = model
+        self._how: dict[str, Any] = {"taps": job.run.taps, "backend": job.run.backend}
+        self._shortlist: Shortlist | None = None
+        if job.faster.shortlist and job.beams is None and Shortlist.serves(model, job.rows, job.run):
+            self._shortlist = Shortlist(model, job.size)
+
+    def pass_over(self, tokens_BT: Tensor, **how: Any) -> None:
+        """Read tokens behind which nothing is to be chosen."""
+        self._model(tokens_BT, **self._how, **how)
+
+    def read(self, tokens_BT: Tensor, rows: list[Row], *, state: State, last: int | None = 1, **more: Any) -> Scores:
+        """The scores behind the last token of each text, or behind so many last ones of a single text. `rows`: the
+        texts they belong to.
+        """
+        if self._shortlist is not None:
+            x_BTD = self._model(tokens_BT, state=state, last=last, read=False, **self._how, **more)
+            # Where a text is read again from its beginning, there is more than was asked for.
+            return self._shortlist(x_BTD[:, -(last or 1) :].flatten(0, 1), rows)
+        logits_BTV = self._model(tokens_BT, state=state, last=last, **self._how, **more)
+        return Scores(logits_BTV[0] if last is not None and last > 1 else logits_BTV[:, -1])
+
+
+@contextmanager
+def evaluating(model: Transformer | None) -> Iterator[None]:
+    """While this is open the model, if there is one, drops nothing out."""
+    was_training = model is not None and model.training
+    if was_training and model is not None:
+        model.eval()
+    try:
+        yield
+    finally:
+        if was_training and model is not None:
+            model.train()
 
 
 def _to_read(model: Transformer, job: Job) -> tuple[list[list[int]], State]:
@@ -83,36 +153,33 @@ def _to_read(model: Transformer, job: Job) -> tuple[list[list[int]], State]:
         return [row.tokens[before.n_read :] for row in rows], before.state
     ahead = min(max(row.config.limits.max_new_tokens for row in rows), _ROOM_AHEAD)
     longest = max(len(row.tokens) for row in rows)
+    if job.start is not None:
+        prefix, n = job.start.prefix, job.start.n
+        return [row.tokens[n:] for row in rows], prefix.state(model, n, len(rows), longest + ahead - n)
     return [row.tokens for row in rows], model.new_state(longest + ahead)
 
 
-def _prefill(model: Transformer, pending: list[list[int]], state: State, job: Job) -> Tensor:
-    """Read the prompts, padded on the left, in chunks; the scores of the token that follows each, (B, V).
+def _prefill(reader: _Reader, pending: list[list[int]], state: State, job: Job) -> Scores:
+    """Read the prompts, padded on the left, in chunks; the scores of the token that follows each.
 
     An encoder reads the source with the first chunk; the state keeps what is made of it.
     """
+    device = reader.device
     width = max(len(ids) for ids in pending)
-    tokens_BT = torch.tensor([[0] * (width - len(ids)) + ids for ids in pending], device=model.device)
+    tokens_BT = torch.tensor([[0] * (width - len(ids)) + ids for ids in pending], device=device)
+    more: dict[str, Any] = {} if job.source is None else job.source.inputs(device)
     present_BT: Tensor | None = None
     if any(len(ids) < width for ids in pending):
-        first_B1 = torch.tensor([[width - len(ids)] for ids in pending], device=model.device)
-        present_BT = torch.arange(width, device=model.device) >= first_B1
-    logits_BTV: Tensor | None = None
-    source = {} if job.source is None else job.source.inputs(model.device)
+        first_B1 = torch.tensor([[width - len(ids)] for ids in pending], device=device)
+        present_BT = torch.arange(width, device=device) >= first_B1
     for start in range(0, width, job.run.prefill_chunk):
         chunk = slice(start, min(start + job.run.prefill_chunk, width))
-        logits_BTV = model(
-            tokens_BT[:, chunk],
-            present=None if present_BT is None else present_BT[:, chunk],
-            state=state,
-            last=_last(job, 1 if chunk.stop == width else 0),
-            taps=job.run.taps,
-            backend=job.run.backend,
-            **source,
-        )
-        source = {}
-    assert logits_BTV is not None
-    return logits_BTV[:, -1]
+        more["present"] = None if present_BT is None else present_BT[:, chunk]
+        if chunk.stop == width:
+            break
+        reader.pass_over(tokens_BT[:, chunk], state=state, last=_last(job, 0), **more)
+        more = {}
+    return reader.read(tokens_BT[:, chunk], job.rows, state=state, last=_last(job, 1), **more)
 
 
 def _last(job: Job, n: int) -> int | None:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Protocol
 from torch import Tensor
 
 from clearhead.errors import ClearheadError
-from clearhead.generation.chooser import Chooser
+from clearhead.generation.chooser import Chooser, Proposed
 from clearhead.generation.kept import Kept, copy_state
 from clearhead.generation.options import RunConfig
 from clearhead.generation.rows import Row
+from clearhead.generation.scores import Scores
 from clearhead.ops import sampling
 from clearhead.state import State
 
@@ -38,7 +39,7 @@ class Writer(Protocol):
         """Which rows are to be written on at all."""
         ...
 
-    def write(self, logits_BV: Tensor, state: State) -> Step:
+    def write(self, scores: Scores, state: State) -> Step:
         """Take the scores behind every row of the batch; `state` is what the model has read."""
         ...
 
@@ -62,15 +63,16 @@ class Drawing:
     def begin(self, state: State) -> Step:
         return Step(self._without_ended(state))
 
-    def write(self, logits_BV: Tensor, state: State) -> Step:
+    def write(self, scores: Scores, state: State, proposed: Proposed | None = None) -> Step:
+        """`proposed`: of a single row, what a draft says comes next, if that was drawn."""
         if self._chooser is None:
-            self._chooser = Chooser(self._live, self._size, logits_BV.device)
-        tokens_B = self._chooser.choose(logits_BV)
+            self._chooser = Chooser(self._live, self._size, scores.logits_BC.device)
+        tokens_B = self._chooser.choose(scores, proposed)
         tokens = tokens_B.tolist()
         if min(tokens) < 0:
             raise no_choice(self._model, self._live[tokens.index(min(tokens))])
         if self._wants_logprobs:
-            self._report(logits_BV, tokens_B)
+            self._report(scores.all_BV, tokens_B)
         for row, token in zip(self._live, tokens, strict=True):
             row.take(token)
         going = self._without_ended(state)

@@ -22,6 +22,8 @@ from clearhead.taps import Taps
 
 if TYPE_CHECKING:
     from clearhead.generation.kept import Kept
+    from clearhead.generation.prefix import Prefix
+    from clearhead.model.transformer import Transformer
 
 Overflow = Literal["refuse", "cut_left"]
 
@@ -89,10 +91,26 @@ class Options(TypedDict, total=False):
     """Continue a kept text: the `state` of a result made with keep=True. The prompt is what follows, or empty."""
     keep: bool
     """Keep the model's memory in `Result.state`, to continue from."""
+    prefix: Prefix | None
+    """What the model remembers of a text that prompts begin with, from `read_prefix` or `load_prefix`: they read only
+    the rest, and get the answers they get without it. One that begins otherwise is read whole, and so is every one
+    where somebody looks inside (`taps`)."""
     prefill_chunk: int
     """Read the prompt in pieces of so many tokens; 512. It bounds memory and changes no number."""
     backend: str
     """The attention kernel; "auto"."""
+    shortlist: bool
+    """Choose from a shortlist, which a copy of the head in four bits proves to be enough: the same tokens, sooner where
+    the head is most of the model (see clearhead.generation.shortlist); False. Where all scores are needed it is not
+    used."""
+    lookup: bool
+    """Read ahead: what followed the last words where they stood before in the text is read along with the next token,
+    and what the model would have written itself is kept. The same text, in fewer passes; for one prompt; False."""
+    draft: Transformer | None
+    """Read ahead what this smaller model of the same tokenizer writes on. Greedy texts are the same, drawn ones come
+    with the same probabilities; for one prompt."""
+    n_ahead: int
+    """Read at most so many tokens ahead; 8."""
     taps: Taps | None
     """Who looks inside every pass, or changes what is there (see clearhead.taps, and `look_generating` of
     clearhead.lens)."""
@@ -174,6 +192,21 @@ class RunConfig:
     taps: Taps | None = None
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Faster:
+    """Ways to the same tokens that take less time; see `Options`."""
+
+    shortlist: bool = False
+    lookup: bool = False
+    draft: Transformer | None = None
+    n_ahead: int = 8
+
+    @property
+    def ahead(self) -> bool:
+        """Whether tokens are read ahead."""
+        return self.lookup or self.draft is not None
+
+
 def check_names(options: Mapping[str, Any]) -> None:
     """Refuse an option there is not, naming the nearest one."""
     known = list(Options.__annotations__)
@@ -193,6 +226,7 @@ def check(options: Mapping[str, Any]) -> None:
     check_names(options)
     given = cast(Options, options)
     read_run(given)
+    read_faster(given)
     read_beams(given)
     read_rows(given, 1)
 
@@ -205,6 +239,22 @@ def read_run(options: Options) -> RunConfig:
     if not isinstance(run.prefill_chunk, int) or run.prefill_chunk < 1:
         raise UsageError(f"prefill_chunk is {run.prefill_chunk}; it must be 1 or more")
     return run
+
+
+def read_faster(options: Options) -> Faster:
+    """The options of the ways to the same tokens."""
+    faster = Faster(**{name: options[name] for name in Faster.__annotations__ if name in options})  # type: ignore[literal-required]
+    if not isinstance(faster.n_ahead, int) or isinstance(faster.n_ahead, bool) or faster.n_ahead < 1:
+        raise UsageError(f"n_ahead is {faster.n_ahead!r}; it must be a whole number of 1 or more")
+    if "n_ahead" in options and not faster.ahead:
+        raise UsageError("n_ahead says how far lookup or draft read ahead; give one of them, or leave n_ahead")
+    if faster.lookup and faster.draft is not None:
+        raise UsageError("lookup and draft both say what to read ahead; leave one of them")
+    if faster.ahead:
+        for name, why in (("n_beams", "follows several texts"), ("taps", "looks at every pass as it would be")):
+            if options.get(name) not in (None, 1):
+                raise UsageError(f"{name} {why}, and {'lookup' if faster.lookup else 'draft'} reads ahead; leave one")
+    return faster
 
 
 def read_beams(options: Options) -> BeamConfig | None:

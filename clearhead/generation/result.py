@@ -16,7 +16,17 @@ FinishReason = Literal["stop", "length", "budget", "context", "unfinished"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Result:
+class Given:
+    """What an answer is to."""
+
+    prompt_tokens: list[int]
+    """What the model was given, after encoding and cutting: with an encoder, the source; nothing for a sound."""
+    cached_tokens: int = 0
+    """How many of `prompt_tokens` were not read, since a prefix had read them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result(Given):
     """The answer to one prompt."""
 
     text: str
@@ -26,8 +36,6 @@ class Result:
     finish_reason: FinishReason
     matched: str | int | None = None
     """The stop text or stop token that ended it."""
-    prompt_tokens: list[int]
-    """What the model was given, after encoding and cutting: with an encoder, the source; nothing for a sound."""
     logprobs: list[float] | None = None
     """The log-probability of each new token under the model itself, if asked for."""
     top_logprobs: list[dict[int, float]] | None = None

@@ -52,6 +52,8 @@ class Row:
         self.finish_reason: FinishReason | None = None if config.limits.max_new_tokens > 0 else "length"
         self.kept: Kept | None = None
         self.stream = stream
+        self.n_cached = 0
+        """How many tokens of the prompt a prefix had read."""
         self.ends = frozenset(ends)
         self.score = 0.0
         self.beams: list[Row] | None = None
@@ -126,6 +128,7 @@ class Row:
             finish_reason=self.finish_reason or "unfinished",
             matched=self._text.matched if self._text.matched is not None else self._matched,
             prompt_tokens=self.given,
+            cached_tokens=self.n_cached,
             logprobs=self.logprobs,
             top_logprobs=self.top_logprobs,
             state=self.kept,

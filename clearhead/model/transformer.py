@@ -140,7 +140,7 @@ class Transformer(Stack):
             p.source, p.taps, p.backend = looked_at, taps, backend
             n_out = n_new if last is None else min(last, n_new)
             x_BTD = self.run(inputs, p)
-            return self._read_out(x_BTD, n_out, inputs, p) if read else x_BTD[:, n_new - n_out :]
+            return self._read_out(x_BTD, n_out, inputs, p) if read else x_BTD[:, x_BTD.shape[1] - n_out :]
         except BaseException:
             # Also when interrupted: a state that some layers have moved on and others not would be wrong for ever.
             if state is not None:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from clearhead.forward import Pass
 from clearhead.ops import attention as steps
+from clearhead.ops import step
 from clearhead.ops.attention_sdpa import additive_mask
 from clearhead.ops.backends import attend
 from clearhead.ops.biases import Bias
@@ -24,6 +25,11 @@ class Scoring:
     softcap: float | None = None
     sinks_H: Tensor | None = None
     dropout: float = 0.0
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether nothing but the scale does."""
+        return self.bias is None and self.softcap is None and self.sinks_H is None and self.dropout == 0
 
 
 def attend_seen(
@@ -42,7 +48,12 @@ def attend_seen(
 
 
 def attend_fast(q_BHTK: Tensor, k_BGSK: Tensor, v_BGSV: Tensor, mask: BoundMask, scoring: Scoring, p: Pass) -> Tensor:
-    """By the kernel that the pass asks for."""
+    """By the kernel that the pass asks for. One query a row that sees all, which is a step of a text, has its own."""
+    if p.backend == "auto" and q_BHTK.shape[2] == 1 and scoring.is_plain and mask.sees_all:
+        own = step.kernels(q_BHTK)
+        z_BH1V = None if own is None else own.attend(q_BHTK, k_BGSK, v_BGSV, scoring.scale)
+        if z_BH1V is not None:
+            return z_BH1V
     return attend(
         q_BHTK,
         k_BGSK,

@@ -21,12 +21,11 @@ from clearhead.config import (
 from clearhead.forward import RELATIVE, Pass
 from clearhead.layer_state import AttentionState, KVState, LayerState, WindowState
 from clearhead.nn.attend import Scoring, attend_seen
-from clearhead.nn.linear import Linear, rounded_once
+from clearhead.nn.linear import Linear, together
 from clearhead.nn.norm import Norm, NormOfAllHeads
-from clearhead.nn.rotary import rotary_tables
+from clearhead.nn.rotary import rotary_tables, turned
 from clearhead.ops.biases import Alibi, Bias, RelativeBias, alibi_slopes
 from clearhead.ops.masks import Around, BoundMask, Causal, Everything, Mask, Window
-from clearhead.ops.positions import rotate
 
 
 def mask_from(config: MaskConfig) -> Mask:
@@ -74,16 +73,17 @@ class Attention(nn.Module):
         return KVState(capacity)
 
     def forward(self, x_BTD: Float[Tensor, "B T d"], p: Pass) -> Float[Tensor, "B T d"]:
-        c, read_BTD = self.config, rounded_once(x_BTD)
-        q_BHTK = p.tap(self.path, "q_raw", self._heads(self.q_proj(read_BTD), self.q_norm))
-        k_BGTK = p.tap(self.path, "k_raw", self._heads(self.k_proj(read_BTD), self.k_norm))
-        v_BGTK = self._heads(self.v_proj(read_BTD), None)
+        c = self.config
+        q_BTE, k_BTE, v_BTE = together(x_BTD, self.q_proj, self.k_proj, self.v_proj)
+        q_BHTK = p.tap(self.path, "q_raw", self._heads(q_BTE, self.q_norm))
+        k_BGTK = p.tap(self.path, "k_raw", self._heads(k_BTE, self.k_norm))
+        v_BGTK = self._heads(v_BTE, None)
         if isinstance(c.positions, RotaryConfig):
-            cos, sin = rotary_tables(c.positions, c.d_head, p, x_BTD.dtype)
-            q_BHTK = rotate(q_BHTK, cos, sin, c.positions.interleaved)
-            k_BGTK = rotate(k_BGTK, cos, sin, c.positions.interleaved)
+            tables = rotary_tables(c.positions, c.d_head, p, x_BTD.dtype)
+            q_BHTK = turned(q_BHTK, tables, c.positions.interleaved)
+            k_BGTK = turned(k_BGTK, tables, c.positions.interleaved)
             if c.positions.on_values:
-                v_BGTK = rotate(v_BGTK, cos, sin, c.positions.interleaved)
+                v_BGTK = turned(v_BGTK, tables, c.positions.interleaved)
 
         k_BGSK, v_BGSK, keys = k_BGTK, v_BGTK, p.positions
         if p.state is not None:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from clearhead import taps
 from clearhead.config import ClampedGate, FeedForwardConfig
 from clearhead.forward import Pass
-from clearhead.nn.linear import Linear, rounded_once
+from clearhead.nn.linear import Linear, together
 from clearhead.ops.activations import activation, clamped_gate
 
 
@@ -52,9 +52,9 @@ class FeedForward(nn.Module):
             pre_BTF = p.tap(self.path, "pre", self.up_proj(x_BTD))
             post_BTF = self.join(None, pre_BTF)
         else:
-            read_BTD = rounded_once(x_BTD)
-            pre_BTF = p.tap(self.path, "pre", self.gate_proj(read_BTD))
-            post_BTF = self.join(pre_BTF, self.up_proj(read_BTD))
+            gate_BTF, up_BTF = together(x_BTD, self.gate_proj, self.up_proj)
+            pre_BTF = p.tap(self.path, "pre", gate_BTF)
+            post_BTF = self.join(pre_BTF, up_BTF)
         post_BTF = p.tap(self.path, "post", post_BTF)
         if self.training:
             post_BTF = F.dropout(post_BTF, self.config.dropout)

@@ -7,10 +7,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from clearhead.config import NormConfig
+from clearhead.ops import step
 from clearhead.ops.norms import layer_norm, mirrored_rms_norm, rms_norm
 
 SMALL = 2**14
-"""Up to so many numbers a norm is a matter of launching kernels."""
+"""Up to so many numbers a norm by torch is a matter of launching kernels."""
 
 
 class Norm(nn.Module):
@@ -27,23 +28,30 @@ class Norm(nn.Module):
         c = self.config
         if c.kind == "layer":
             return layer_norm(x, self._scale(), self.bias, c.eps)
-        if x.numel() > SMALL or not self._may_be_quick(x):
+        y = self._quick(x)
+        if y is None:
             return rms_norm(x, self._scale(), self.bias, c.eps, c.round_first)
-        if c.round_first and x.dtype != self._wide():
-            y = mirrored_rms_norm(x, None, c.eps) * self._scale()
-        else:
-            y = mirrored_rms_norm(x, self._scale_twice(), c.eps)
         return y if self.bias is None else y + self.bias
 
     def forget(self) -> None:
         """Let go of what was made of the weight, where a change of it leaves no trace."""
         self._twice = None
 
-    def _may_be_quick(self, x: Tensor) -> bool:
-        """Whether kernels are launched one by one here, and the weight's changes can be told."""
-        if torch.compiler.is_compiling() or torch.is_grad_enabled():
-            return False
-        return x.is_cpu and not self.weight.is_inference()
+    def _quick(self, x: Tensor) -> Tensor | None:
+        """The norm without its bias by a kernel for it, where there is one and the weight's changes can be told."""
+        c, weight, own = self.config, self.weight, step.kernels(x)
+        if torch.compiler.is_compiling() or weight.is_inference():
+            return None
+        # Rounded first, a weight of another dtype than x gives the result its own.
+        if own is not None and (not c.round_first or x.dtype == weight.dtype):
+            y = own.rms_norm(x, self._scale_twice(weight), c.eps, c.round_first)
+            if y is not None:
+                return y
+        if x.numel() > SMALL or not x.is_cpu or torch.is_grad_enabled() or torch.compiler.is_compiling():
+            return None
+        if c.round_first and x.dtype != self._wide():
+            return mirrored_rms_norm(x, None, c.eps) * self._scale()
+        return mirrored_rms_norm(x, self._scale_twice(weight), c.eps)
 
     def _wide(self) -> torch.dtype:
         return torch.promote_types(self.weight.dtype, torch.float32)
@@ -55,9 +63,9 @@ class Norm(nn.Module):
             return self.weight
         return (self.weight if c.round_first else self.weight.to(self._wide())) + c.offset
 
-    def _scale_twice(self) -> Tensor:
+    def _scale_twice(self, weight: Tensor) -> Tensor:
         """The scale beside itself, in float32: made once, and anew when the weight has changed."""
-        now = (self.weight.data_ptr(), self.weight._version)
+        now = (weight.data_ptr(), weight._version)
         if self._twice is None or self._twice[0] != now:
             scale = self._scale().to(self._wide())
             self._twice = (now, torch.cat([scale, scale]))

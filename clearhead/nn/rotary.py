@@ -15,6 +15,7 @@ from clearhead.config import (
 )
 from clearhead.forward import Pass
 from clearhead.ops import positions as ops
+from clearhead.ops import step
 
 
 def frequencies(config: RotaryConfig, d_head: int, lengths: int | Tensor) -> tuple[Tensor, float]:
@@ -78,3 +79,13 @@ def rotary_tables(config: RotaryConfig, d_head: int, p: Pass, dtype: torch.dtype
         return cos[:, None].to(dtype), sin[:, None].to(dtype)
 
     return p.once(("rotary", config, d_head, dtype), make)
+
+
+def turned(x_BHTK: Tensor, tables: tuple[Tensor, Tensor], interleaved: bool) -> Tensor:
+    """Queries or keys, rotated by this pass's tables."""
+    if x_BHTK.shape[2] == 1:  # a token a time comes by here
+        own = step.kernels(x_BHTK)
+        y_BH1K = None if own is None else own.rotate(x_BHTK, *tables, interleaved)
+        if y_BH1K is not None:
+            return y_BH1K
+    return ops.rotate(x_BHTK, *tables, interleaved)

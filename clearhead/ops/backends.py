@@ -16,8 +16,11 @@ from torch import Tensor
 
 from clearhead.errors import ClearheadError
 from clearhead.ops.attention import attention
+from clearhead.ops.attention_documents import apart
 from clearhead.ops.attention_flex import attention_flex
-from clearhead.ops.attention_sdpa import apart, attention_sdpa
+from clearhead.ops.attention_prefill import attention_prefill, served
+from clearhead.ops.attention_products import QUICK, attention_products, product_dtype
+from clearhead.ops.attention_sdpa import FEW_QUERIES, attention_sdpa
 from clearhead.ops.attention_tiled import attention_tiled
 from clearhead.ops.biases import Bias
 from clearhead.ops.masks import BoundMask
@@ -83,6 +86,8 @@ class Request:
     """0 up to SMALL, 1 between, 2 from LARGE on."""
     dense_mask: bool = False
     """Whether the mask is one that the fused kernel needs written out."""
+    in_blocks: bool = False
+    """Whether there are so many queries, and such a mask, that a block of them at a time is faster."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +114,20 @@ BACKENDS: dict[str, Backend] = {
     "reference": Backend(attention, {"": Capabilities()}),
     "tiled": Backend(attention_tiled, {"": Capabilities()}),
     "sdpa": Backend(attention_sdpa, {"": Capabilities(serves=frozenset({SINKS, BIAS, GRADIENTS}))}),
+    "products": Backend(
+        attention_products,
+        {
+            "": Capabilities(serves=frozenset(), dtypes=frozenset()),
+            "cpu": Capabilities(serves=frozenset({GRADIENTS}), dtypes=frozenset({torch.bfloat16})),
+        },
+    ),
+    "prefill": Backend(
+        attention_prefill,
+        {
+            "": Capabilities(serves=frozenset(), dtypes=frozenset()),
+            "cpu": Capabilities(serves=frozenset(), dtypes=frozenset({torch.float32, torch.bfloat16})),
+        },
+    ),
     "flex": Backend(
         attention_flex,
         {
@@ -152,12 +171,13 @@ def request(
         or TRAINED_BIAS in needs
     ):
         needs.add(GRADIENTS)
+    in_blocks = not needs and served(q_BHTK, k_BGSK, v_BGSV, mask)
     cells = q_BHTK.shape[2] * k_BGSK.shape[2]
     size = 0 if cells <= SMALL else 1 if cells < LARGE else 2
     dense = bias is not None or not (mask.sees_all or mask.is_plain_causal)
-    if dense and size == 2 and bias is None and sinks_H is None:
+    if dense and size == 2 and bias is None and sinks_H is None and not in_blocks:
         dense = apart(mask, q_BHTK) is None
-    return Request(q_BHTK.device.type, q_BHTK.dtype, frozenset(needs), size, dense)
+    return Request(q_BHTK.device.type, product_dtype(q_BHTK), frozenset(needs), size, dense, in_blocks)
 
 
 @lru_cache(maxsize=1024)
@@ -180,8 +200,13 @@ def choose(name: str, request: Request) -> Choice:
 
 
 def _choose(request: Request) -> Choice:
+    if request.in_blocks:
+        return Choice("prefill", attention_prefill, "blocks of many queries are faster where no gradient is wanted")
     lacks = BACKENDS["sdpa"].on(request.device).lacks(request)
     if lacks is None and not (request.dense_mask and request.cells == 2):
+        trains = GRADIENTS in request.needs and BACKENDS["products"].on(request.device).lacks(request) is None
+        if trains and QUICK:
+            return Choice("products", attention_products, "in training, whole products are faster in bfloat16")
         return Choice("sdpa", attention_sdpa, "torch's fused kernel can do all that is asked")
     why = f"the fused kernel can't do {lacks}" if lacks else "the fused kernel would need its mask written out in full"
     if request.cells == 0:
@@ -203,7 +228,8 @@ def attend(
     dropout: float = 0.0,
 ) -> Float[Tensor, "B H T V"]:
     """Choose a backend and call it."""
-    if backend == "auto" and softcap is None and sinks_H is None and bias is None and dropout == 0 and mask.sees_all:
+    is_plain = softcap is None and sinks_H is None and bias is None and dropout == 0
+    if backend == "auto" and is_plain and q_BHTK.shape[2] <= FEW_QUERIES and mask.sees_all:
         return attention_sdpa(q_BHTK, k_BGSK, v_BGSV, mask, scale=scale)  # a token a time comes by here: no ceremony
     asked = request(q_BHTK, k_BGSK, v_BGSV, mask, bias=bias, softcap=softcap, sinks_H=sinks_H, dropout=dropout)
     function = choose(backend, asked).function

@@ -350,7 +350,7 @@ class BoundMask:
         their own, and within it all or what came before (`is_causal`). Reads a tensor.
         """
         match self.mask:
-            case And(Causal() | Everything(), SameDocument(document_BS)):
+            case And(own, SameDocument(document_BS)):
                 n = document_BS.shape[1]
                 if self.queries.span != (0, n) or self.keys.span != (0, n):
                     return None
@@ -359,12 +359,18 @@ class BoundMask:
         steps_BS = document_BS.diff(dim=1)
         if bool((steps_BS < 0).any()):
             return None  # one may come back
-        return tuple(tuple(torch.unique_consecutive(row_S, return_counts=True)[1].tolist()) for row_S in document_BS)
+        found = tuple(tuple(torch.unique_consecutive(row_S, return_counts=True)[1].tolist()) for row_S in document_BS)
+        longest = Extent(0, max(map(max, found), default=0), True)
+        hides = own.right if isinstance(own, And) and own.left == Causal() else own
+        return found if hides == Causal() or sees_all(hides, longest, longest) else None
 
     @property
     def is_causal(self) -> bool:
-        """Whether the layer's own part of the mask is the causal one, whatever is ANDed to it."""
-        return self.mask == Causal() or (isinstance(self.mask, And) and self.mask.left == Causal())
+        """Whether the layer's own part of the mask hides what comes later, whatever is ANDed to it."""
+        own = self.mask
+        while isinstance(own, And):
+            own = own.left
+        return own == Causal()
 
     @cached_property
     def sees_all(self) -> bool:

@@ -188,6 +188,22 @@ def draw(logits_BV: Float[Tensor, "B V"], uniform: Sequence[float]) -> Int[Tenso
     return torch.where(total_B1[:, 0] > 0, ids_B, NOTHING_LEFT)  # NaN is not above 0
 
 
+def acceptance(logits_V: Float[Tensor, " V"], draft_V: Float[Tensor, " V"], token: int) -> float:
+    """min(1, p / q): with what probability a token that was drawn with probabilities q = `draft_V` stands for one drawn
+    from p = `softmax(logits_V)` (Leviathan 2023, section 2.3; Chen 2023, algorithm 2).
+    """
+    own, theirs = float(logits_V.float().softmax(-1)[token]), float(draft_V[token])
+    return min(1.0, own / theirs) if theirs > 0 else 1.0
+
+
+def what_is_left(logits_V: Float[Tensor, " V"], draft_V: Float[Tensor, " V"]) -> Float[Tensor, " V"]:
+    """Scores whose softmax is max(0, p - q), over its sum: what is drawn in place of a token that was not accepted.
+    Those of p where nothing is left: p is q then, but for rounding.
+    """
+    left_V = (logits_V.float().softmax(-1) - draft_V).clamp(min=0)
+    return left_V.log() if bool((left_V > 0).any()) else logits_V.float()
+
+
 def uniform(seed: int, stream: int, position: int) -> float:
     """A number in [0, 1), 53 bits of it, that depends on the three integers and nothing else.
 

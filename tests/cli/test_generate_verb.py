@@ -17,7 +17,7 @@ from clearhead.cli import main
 def test_it_streams(calls: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["generate", "m", "The keys", "--dtype", "bfloat16"]) == 0
     assert capsys.readouterr().out == " one two\n"
-    assert calls.loaded == [{"source": "m", "dtype": "bfloat16", "device": "cpu"}]
+    assert calls.loaded == [{"source": "m", "dtype": "bfloat16", "device": "cpu", "weights": "auto"}]
     assert calls.asked[0][0] == "The keys"
 
 
@@ -54,6 +54,17 @@ def test_a_beam_search_is_printed_at_its_end(
     how = calls.asked[0][1]
     beams = {name: how[name] for name in ("n_beams", "length_penalty", "early_stopping", "decoder_prompt")}
     assert beams == {"n_beams": 4, "length_penalty": 0.6, "early_stopping": meant, "decoder_prompt": "<|en|>"}
+
+
+def test_faster_ways(calls: Any) -> None:
+    flags = "--shortlist --draft small --n-ahead 5 --temperature 0 --dtype bfloat16"
+    assert main(["generate", "m", "p", *flags.split()]) == 0
+    how = calls.asked[0][1]
+    assert [each["source"] for each in calls.loaded] == ["m", "small"]
+    assert {each["dtype"] for each in calls.loaded} == {"bfloat16"}
+    assert (how["shortlist"], how["n_ahead"], how["temperature"]) == (True, 5, 0.0)
+    assert how["draft"] is not None and "lookup" not in how
+    assert main(["generate", "m", "p", "--lookup", "--draft", "small"]) == 2
 
 
 def test_what_is_not_asked_for_is_left_to_the_library(calls: Any) -> None:

@@ -10,7 +10,8 @@ import torch
 
 import clearhead
 from clearhead.errors import ClearheadError, UsageError
-from clearhead.generation.embed import batches, embedding_plan, nearest
+from clearhead.generation import embed as module
+from clearhead.generation.embed import batches, embedding_plan, nearest, tells_documents_apart
 from tests import tiny
 from tests.oracles import error
 
@@ -117,6 +118,38 @@ def test_batches_hold_rows_of_like_length():
     rows = [[1] * n for n in (3, 9, 0, 4, 8, 1)]
     assert list(batches(rows, 18)) == [[1, 4], [3, 0, 5]]
     assert list(batches(rows, 1)) == [[1], [4], [3], [0], [5]]
+    assert list(batches(rows, 18, padded=False)) == [[1, 4], [3, 0, 5]]
+    assert list(batches(rows, 21, padded=False)) == [[1, 4, 3], [0, 5]]
+    assert list(batches(rows, 21)) == [[1, 4], [3, 0, 5]]
+    assert list(batches([], 8)) == []
+
+
+@pytest.mark.parametrize(
+    "family",
+    ["bert", "roberta", "modernbert", "distilbert", "albert", "esm", "roformer", "llama", "gemma3_text", "qwen3"],
+)
+def test_texts_in_one_row_give_what_they_give_alone(family, tmp_path):
+    """Without a mask written out, of any length, wherever the model takes positions from."""
+    tiny.make(family).save_pretrained(tmp_path)
+    model = clearhead.load(tmp_path)
+    assert tells_documents_apart(model.config)
+    rows = [[5 + (7 * i + 3 * k) % 24 for k in range(n)] for i, n in enumerate((12, 7, 7, 7, 5, 5, 1))]
+    with torch.no_grad():
+        alone = torch.cat([model(torch.tensor([row]), read=False)[0] for row in rows])
+        assert error(module._stream(model, rows), alone) <= 1e-5
+        assert error(module._stream_of_padded(model, rows), alone) <= 1e-5
+
+
+@pytest.mark.parametrize("family", ["gpt_oss", "mamba"])
+def test_models_that_can_not_tell_texts_apart_have_padding(family, tmp_path):
+    """Sinks are one more key each; a scan goes on from one token to the next."""
+    tiny.make(family).save_pretrained(tmp_path)
+    model = clearhead.load(tmp_path)
+    assert not tells_documents_apart(model.config)
+    rows = [[5 + (7 * i + 3 * k) % 24 for k in range(n)] for i, n in enumerate((12, 7, 1))]
+    with torch.no_grad():
+        alone = torch.cat([model(torch.tensor([row]), read=False)[0] for row in rows])
+        assert error(module._stream_of_padded(model, rows), alone) <= 1e-5
 
 
 def test_nearest_lines():

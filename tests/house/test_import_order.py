@@ -16,7 +16,7 @@ PACKAGE = ROOT / "clearhead"
 
 # fmt: off
 ORDER = [
-    "errors", "files", "progress", "ops", "config", "taps", "layer_state", "state", "forward", "nn", "model",
+    "errors", "files", "progress", "native", "ops", "config", "taps", "layer_state", "state", "forward", "nn", "model",
     "families", "inputs", "checkpoints", "costs", "generation", "lens", "recurrent", "training", "claims", "serving",
     "studio", "cli",
 ]

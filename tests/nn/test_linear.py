@@ -8,7 +8,7 @@ from torch import Tensor
 
 from clearhead.config import FeedForwardConfig
 from clearhead.forward import Pass, Places
-from clearhead.nn import feed_forward
+from clearhead.nn import feed_forward, linear
 from clearhead.ops.masks import Positions
 
 
@@ -27,6 +27,6 @@ def test_a_gate_and_its_values_share_what_they_read(monkeypatch: pytest.MonkeyPa
             projection.register_forward_pre_hook(lambda module, inputs: read.append(inputs[0]))
         once = part(x_BTD, p)
         assert read[0] is read[1] and read[0].dtype == torch.bfloat16
-        monkeypatch.setattr(feed_forward, "rounded_once", lambda x: x)
+        monkeypatch.setattr(linear, "rounded_once", lambda x: x)
         assert torch.equal(part(x_BTD, p), once)
     assert part(x_BTD, p).dtype == torch.float32

@@ -10,14 +10,14 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import create_mask
 
 from clearhead.errors import ClearheadError
-from clearhead.ops import attention_sdpa as sdpa
+from clearhead.ops import attention_documents as by_documents
 from clearhead.ops import attention_tiled as tiled
 from clearhead.ops.attention import attention, traced
 from clearhead.ops.attention_flex import mask_mod
 from clearhead.ops.attention_sdpa import attention_sdpa
 from clearhead.ops.backends import BACKENDS, LARGE, NAMES, SOFTCAP, Request, attend, choose, request
 from clearhead.ops.biases import Alibi, RelativeBias, alibi_slopes
-from clearhead.ops.masks import Causal, Everything, Mask, SameDocument, Window, bind
+from clearhead.ops.masks import Around, Causal, Everything, Mask, SameDocument, Window, bind
 from tests.ops.attention_cases import PADDINGS, PREDICATES, Problem, bound, problem, rounded, solve
 from tests.oracles import TOLERANCE, error
 
@@ -105,13 +105,14 @@ def test_fused_kernel_agrees_with_more_queries_than_are_folded() -> None:
 @pytest.mark.parametrize("own", [Causal(), Everything()])
 @pytest.mark.parametrize("n_groups", [4, 2])
 def test_documents_one_by_one_agree(n_groups: int, own: Mask, dtype: torch.dtype, monkeypatch: Any) -> None:
-    monkeypatch.setattr(sdpa, "DOCUMENT", 1)
-    # Rows cut alike, next to each other and not, and one that is not cut.
-    document_BS = torch.tensor([[0, 0, 1, 1, 1, 1, 2, 2, 2]] * 2 + [[0] * 9])
-    for rows in ([0, 1, 2], [0, 2, 1], [2, 2, 2]):
+    monkeypatch.setattr(by_documents, "CALL", 1)
+    monkeypatch.setattr(by_documents, "CALL_WITHOUT_GRADIENT", 1)
+    # Rows cut alike, next to each other and not, with neighbours of one length, and one that is not cut.
+    document_BS = torch.tensor([[0, 0, 1, 1, 1, 1, 2, 2, 2], [0, 0, 0, 1, 1, 1, 2, 2, 2], [0] * 9])
+    for rows in ([0, 1, 1], [0, 0, 2], [2, 1, 0], [2, 2, 2]):
         mask = bind(own & SameDocument(document_BS[rows]), 9, 9)
         agree(attention_sdpa, problem(mask, n_groups=n_groups, d_value=5), dtype)
-        assert mask.documents == tuple(((2, 4, 3), (2, 4, 3), (9,))[row] for row in rows)
+        assert mask.documents == tuple(((2, 4, 3), (3, 3, 3), (9,))[row] for row in rows)
     given = problem(mask, n_groups=n_groups)
     attention_sdpa(given.q, given.k, given.v, mask := bind(own & SameDocument(document_BS), 9, 9), scale=0.3)
     assert "dense" not in mask.__dict__
@@ -122,16 +123,41 @@ def test_documents_that_can_not_be_told_apart_have_a_mask() -> None:
     assert bind(Causal() & documents, 4, 4).documents is None
     whole = SameDocument(torch.tensor([[0, 0, 1, 1]]))
     assert bind(Causal() & whole, 2, 4).documents is None
-    assert bind(Causal() & Window(2) & whole, 4, 4).documents is None
-    assert bind(Causal() & whole, 4, 4).documents == ((2, 2),)
+    assert bind(Causal() & Window(1) & whole, 4, 4).documents is None
+    assert bind(Around(0) & whole, 4, 4).documents is None
+    for own, is_causal in (
+        (Causal(), True),
+        (Causal() & Window(2), True),  # hides nothing of so short a document
+        (Everything(), False),
+        (Around(1), False),
+    ):
+        mask = bind(own & whole, 4, 4)
+        assert (mask.documents, mask.is_causal) == (((2, 2),), is_causal)
 
 
-def test_short_documents_have_a_mask(monkeypatch: Any) -> None:
-    """A call for each of many would cost more than what it skips."""
-    mask = bind(Causal() & SameDocument(torch.arange(128)[None] // 32), 128, 128)
-    q = torch.randn(1, 1, 128, 4)
-    attention_sdpa(q, q, q, mask, scale=1.0)
-    assert "dense" in mask.__dict__
+def test_many_calls_have_a_mask_instead() -> None:
+    """A call for each of many lengths would cost more than what it skips; neighbours of one length are one call."""
+    for length, step, wants_gradient, has_mask in (
+        (32, 0, True, False),
+        (4, 0, True, False),
+        (32, 1, True, True),
+        (32, 1, False, False),
+        (3, 1, False, True),
+    ):
+        lengths = [length + step * (i % 2) for i in range(128 // length)]
+        document_S = torch.arange(len(lengths)).repeat_interleave(torch.tensor(lengths))
+        q = torch.randn(1, 1, len(document_S), 4, requires_grad=wants_gradient)
+        mask = bind(Causal() & SameDocument(document_S[None]), len(document_S), len(document_S))
+        attention_sdpa(q, q, q, mask, scale=1.0)
+        assert ("dense" in mask.__dict__) == has_mask
+
+
+@pytest.mark.parametrize("n", [2, 20, 128, 129])
+def test_short_texts_by_products_agree(n: int) -> None:
+    for dtype in DTYPES:
+        agree(attention_sdpa, problem(bind(Everything(), n, n)), dtype)
+    many = torch.arange(4).repeat_interleave(n)[None]
+    agree(attention_sdpa, problem(bind(Everything() & SameDocument(many), 4 * n, 4 * n)), torch.float32)
 
 
 def test_tiles_skip_what_is_hidden_and_make_no_mask_of_what_is_visible() -> None:
@@ -241,9 +267,9 @@ def test_flex_on_a_cpu_refuses_float64_and_gradients() -> None:
 
 
 def test_an_unknown_backend_is_refused() -> None:
-    with pytest.raises(ClearheadError, match="auto, reference, tiled, sdpa, flex"):
+    with pytest.raises(ClearheadError, match="auto, reference, tiled, sdpa, products, prefill, flex"):
         choose("flash", ask())
-    assert NAMES == ("auto", "reference", "tiled", "sdpa", "flex")
+    assert NAMES == ("auto", "reference", "tiled", "sdpa", "products", "prefill", "flex")
 
 
 def test_auto_and_its_reasons() -> None:

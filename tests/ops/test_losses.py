@@ -199,10 +199,11 @@ def test_the_logits_of_all_rows_are_never_there():
     assert chunked.numbers == 16 * 500
 
 
-@pytest.mark.parametrize(("n_words", "rows"), [(65, 2**20 // 65), (4096, 256), (50257, 256), (2**18, 64), (2**25, 1)])
-def test_rows_at_once_are_enough_for_a_product_and_few_enough_for_memory(n_words, rows):
-    assert losses._rows_at_once(n_words) == rows
-    assert rows * n_words <= losses.AT_ONCE or rows == 1
+@pytest.mark.parametrize(("n_words", "rows"), [(50257, 667), (2**18, 128), (2**25, 1)])
+def test_rows_at_once_are_few_enough_for_memory(n_words, rows):
+    assert losses.rows_at_once(n_words, 4) == rows
+    assert rows * n_words * 4 <= losses.HELD or rows == 1
+    assert losses.rows_at_once(n_words, 2) in (2 * rows, 2 * rows + 1)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])

@@ -12,18 +12,22 @@ from typing import Any
 import pytest
 import torch
 import torch._inductor.config
+from functorch.compile import make_boxed_func
+from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.testing import CompileCounterWithBackend
 
 from clearhead.errors import ClearheadError
+from clearhead.ops import backends
 from clearhead.training import blocks
 from clearhead.training.blocks import run_by
 from clearhead.training.compiling import compiled_parts
 from clearhead.training.config import RunConfig
 from clearhead.training.data.batches import Batch
 from clearhead.training.objectives import NextToken, SourceToTarget
+from clearhead.training.precision import precision
 from clearhead.training.recompute import recomputed_parts
 from clearhead.training.trainer import NotFiniteError
-from tests.oracles import error
+from tests.oracles import TOLERANCE, error
 from tests.training.samples import Samples, same, tiny, tiny_model, tiny_trainer
 from tests.training.test_recompute import EXPERTS, RELATIVE, of_family, packed, read_and_told
 
@@ -76,6 +80,35 @@ CASES: dict[str, tuple[Any, Any, Any]] = {
 def test_eager_equals_compiled(case: str) -> None:
     make, objective, batch = CASES[case]
     check_alike(make(), objective, batch(), "aot_eager")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "wanted"),
+    [
+        ("float32", "clearhead.product.default"),
+        ("bfloat16", "clearhead.attention_products.default"),
+        ("bfloat16", "clearhead.attention_products_backward.default"),
+    ],
+)
+def test_compiled_code_calls_the_fast_operations(dtype: str, wanted: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of products in float32, and of attention in bfloat16; and the gradients are the plain ones'."""
+    monkeypatch.setattr(backends, "QUICK", True)
+    backends.choose.cache_clear()
+    called: set[str] = set()
+
+    def look(graph: torch.fx.GraphModule, inputs: Any) -> Any:
+        called.update(str(node.target) for node in graph.graph.nodes)
+        return make_boxed_func(graph.forward)
+
+    model, whole = plain_dropout(), Samples(rows=4).step(0)
+    batch = Batch({"tokens_BT": whole.inputs["tokens_BT"]}, whole.targets)
+    runs = compiled_parts(model, aot_autograd(fw_compiler=look))
+    with precision(dtype, model.device):
+        plain, fast = (gradients(model, NextToken(), batch, ways) for ways in ({}, runs))
+    backends.choose.cache_clear()
+    assert wanted in called
+    tolerance = 1e-5 if dtype == "float32" else TOLERANCE[torch.bfloat16]
+    assert max(error(a, b) for a, b in zip(fast, plain, strict=True)) < tolerance
 
 
 def short(batch: Batch, length: int) -> Batch:

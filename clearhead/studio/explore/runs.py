@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from threading import Event, RLock
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -67,7 +68,7 @@ class Spent:
     """By how much the process grew meanwhile."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Run:
     """One model, what it read, and what was kept of it."""
 
@@ -82,8 +83,6 @@ class Run:
     """Of the model's weights: see `Models.stamp`."""
     kept: Kept = field(default_factory=Kept)
     spent: Spent = Spent()
-    work: float | None = None
-    """Operations of a pass, once somebody asked."""
 
     @property
     def values(self) -> OrderedDict[str, Tensor]:
@@ -185,6 +184,7 @@ class Runs:
         self._runs: OrderedDict[str, Run] = OrderedDict()
         self._lock = RLock()
         self._rates: dict[str, float] = {}
+        self._short: WeakKeyDictionary[Run, bool] = WeakKeyDictionary()
 
     # ---- asking
 
@@ -321,9 +321,9 @@ class Runs:
     def is_short(self, run_id: str) -> bool:
         """Whether one more pass of a run is a matter of moments."""
         run = self.get(run_id)
-        if run.work is None:
-            run.work = operations(self.models.get(run.model), run.reading)
-        return run.work < TELLING
+        if run not in self._short:
+            self._short[run] = operations(self.models.get(run.model), run.reading) < TELLING
+        return self._short[run]
 
     def n_bytes(self, run_id: str, *addresses: str) -> dict[str, int]:
         """How many bytes the values at addresses would take."""
