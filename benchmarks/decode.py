@@ -8,7 +8,7 @@ beside CTranslate2, and beside `transformers`. Greedy tokens behind prompts of 6
 ends a text; then prompts alone. Each side runs in processes of its own, and a peer that is not installed is left out.
 
 Times are medians. Tokens a second count the steps after the first token, whatever is done once for a text included. The
-limit is how often a step's weights are read by the best streaming read of as many bytes, in the same run.
+limit is the best streaming read of as many bytes as a step reads of the weights, tried before each turn of each side.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from pydoc_data.topics import topics
 from typing import Any
 
 from rich.console import Console
@@ -31,6 +32,7 @@ from benchmarks.decode_limit import Memory
 from benchmarks.decode_show import load_table, ratio_table, speed_table
 from benchmarks.machine import require_quiet
 from benchmarks.worker import NotInstalledError, Worker
+from clearhead.errors import ClearheadError
 
 OURS = "clearhead"
 DTYPES = ("float32", "bfloat16")
@@ -38,7 +40,6 @@ N_PROMPT = 64
 ROWS = (1, 8)
 PATIENCE = 10
 """Who takes so many seconds for one turn is asked no more than twice."""
-MEGABYTE = 10**6
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,8 @@ class Speed:
     tokens_per_second: float
     step_seconds: float
     """The median; the mean, of which tokens a second are made, has more where weights are laid out first."""
+    limit_seconds: float
+    """Of a step that did nothing but read the weights."""
     share_of_limit: float
     products_seconds: float | None
     """Of a step, in products with weights; known of ours alone."""
@@ -85,13 +88,11 @@ class Found:
     plain: bool
     weight_bytes: float
     """What a step reads of the weights."""
-    limit: float
-    """Tokens a second of one row at the bandwidth."""
     writing: dict[int, Speed] = field(default_factory=dict)
     prefill: dict[int, float] = field(default_factory=dict)
     """Tokens a second, by the length of a prompt."""
-    same_tokens: int = 0
-    """How many leading tokens of all rows are those of the first contender, at least."""
+    same_tokens: float = 0.0
+    """How many leading tokens of a text are those of the first contender's, on average."""
     loading: dict[str, float] = field(default_factory=dict)
 
 
@@ -118,6 +119,7 @@ class Case:
 
     def __init__(self, title: str, contenders: list[Contender], prompts: tuple[int, ...], plan: Plan) -> None:
         self.title, self.prompts, self.plan = title, prompts, plan
+        self._texts = _texts(contenders[0].source)
         self.workers: dict[str, Worker] = {}
         self.contenders: list[Contender] = []
         self.starts: dict[str, list[dict[str, Any]]] = {}
@@ -137,7 +139,7 @@ class Case:
         """All there is to measure; ends the workers."""
         tokens: dict[str, dict[int, Any]] = {c.name: {} for c in self.contenders}
         for n_rows in ROWS:
-            rows = [_prompt(row, N_PROMPT) for row in range(n_rows)]
+            rows = [text[:N_PROMPT] for text in self._texts[:n_rows]]
             them = [c for c in self.contenders if n_rows == 1 or not c.options.get("lookup")]
             for c in them if n_rows == 1 else []:
                 self._ask(c, rows=rows, n_new=4)
@@ -146,19 +148,22 @@ class Case:
                 tokens[c.name][n_rows] = answers[c.name][-1]["tokens"]
                 if n_rows == 1:
                     self._note_memory(c, answers[c.name][0])
-            spent = self._products(them, rows)
+            shares = self._products(them, rows)
             for c in them:
-                self._note_speed(c, n_rows, answers[c.name], spent.get(c.name))
+                self._note_speed(c, n_rows, answers[c.name], shares.get(c.name))
         for length in self.prompts:
             them = [c for c in self.contenders if c.is_plain]
-            answers = self._in_turns(them, rows=[_prompt(0, length)], n_new=1)
+            answers = self._in_turns(them, rows=[self._texts[0][:length]], n_new=1)
             for c in them:
                 seconds = statistics.median(a["prefill_seconds"] for a in answers[c.name])
                 self.found[c.name].prefill[length] = length / seconds
         first = tokens[self.contenders[0].name]
         for c in self.contenders:
             pairs = [(a, b) for n, texts in tokens[c.name].items() for a, b in zip(texts, first[n], strict=True)]
-            self.found[c.name].same_tokens = min(_common(a, b) for a, b in pairs)
+            self.found[c.name].same_tokens = statistics.mean(_common(a, b) for a, b in pairs)
+            if c.is_plain:
+                # At the end, for it takes memory that is not to be counted.
+                self.found[c.name].loading |= self.workers[json.dumps(c.settings)].ask(tokenizer=True)
         for each in self.workers.values():
             each.close()
         return list(self.found.values())
@@ -186,9 +191,7 @@ class Case:
         if c.options.get("shortlist"):
             weighed = self.workers[key].ask(weigh={"shortlist": True})["weight_bytes"]
         loading = {name: statistics.median(one[name] for one in starts) for name in starts[0]}
-        if c.is_plain:
-            loading |= self.workers[key].ask(tokenizer=True)
-        return Found(c.name, c.library, c.is_plain, weighed, 0.0, loading=loading)
+        return Found(c.name, c.library, c.is_plain, weighed, loading=loading)
 
     def _ask(self, c: Contender, **request: Any) -> dict[str, Any]:
         return self.workers[json.dumps(c.settings)].ask(**request, **c.options)
@@ -200,34 +203,36 @@ class Case:
             for c in contenders:
                 if turn >= 2 and c.name in slow:
                     continue
+                memory = self._memories[self._size(self.found[c.name])]
+                limit = memory.read() / memory.n_bytes * self.found[c.name].weight_bytes
                 start = time.monotonic()
-                answers[c.name].append(self._ask(c, **request))
+                answers[c.name].append({**self._ask(c, **request), "limit_seconds": limit})
                 if time.monotonic() - start > PATIENCE:
                     slow.add(c.name)
-            for memory in self._memories.values():
-                memory.read()
         return answers
 
     def _products(self, contenders: list[Contender], rows: list[list[int]]) -> dict[str, float]:
+        """The share of a step's time that goes into products with weights."""
         ours = [c for c in contenders if c.library == OURS and not c.options.get("lookup")]
         # From sixteen tokens on weights are laid out anew.
-        return {c.name: self._ask(c, rows=rows, n_new=24, products=True)["products_seconds"] for c in ours}
+        answers = {c.name: self._ask(c, rows=rows, n_new=24, products=True) for c in ours}
+        return {name: answer["products_seconds"] / answer["step_seconds"] for name, answer in answers.items()}
 
     def _note_memory(self, c: Contender, answer: dict[str, Any]) -> None:
         """While one text was written, which is asked before all else."""
         loading = self.found[c.name].loading
         loading["written_bytes"] = answer["peak_bytes"]
 
-    def _note_speed(self, c: Contender, n_rows: int, answers: list[dict[str, Any]], spent: float | None) -> None:
-        found = self.found[c.name]
-        bandwidth = self._memories[self._size(found)].bandwidth
-        found.limit = bandwidth / found.weight_bytes
-        mean = statistics.median(a["steps_seconds"] for a in answers) / (self.plan.n_new - 1)
-        found.writing[n_rows] = Speed(
-            tokens_per_second=n_rows / mean,
-            step_seconds=statistics.median(a["step_seconds"] for a in answers),
-            share_of_limit=1 / mean / found.limit,
-            products_seconds=spent,
+    def _note_speed(self, c: Contender, n_rows: int, answers: list[dict[str, Any]], share: float | None) -> None:
+        means = [a["steps_seconds"] / (self.plan.n_new - 1) for a in answers]
+        limits = [a["limit_seconds"] for a in answers]
+        step = statistics.median(a["step_seconds"] for a in answers)
+        self.found[c.name].writing[n_rows] = Speed(
+            tokens_per_second=n_rows / statistics.median(means),
+            step_seconds=step,
+            limit_seconds=statistics.median(limits),
+            share_of_limit=statistics.median(limit / mean for limit, mean in zip(limits, means, strict=True)),
+            products_seconds=None if share is None else share * step,
         )
 
     @staticmethod
@@ -236,9 +241,20 @@ class Case:
         return max(1, round(found.weight_bytes / 2**24)) * 2**24
 
 
-def _prompt(row: int, length: int) -> list[int]:
-    """Rows of their own, from ids every vocabulary here has, and no special ones."""
-    return [1000 + (97 * row + 31 * i) % 20000 for i in range(length)]
+def _texts(source: str) -> list[list[int]]:
+    """A text for each row in the tokens of a model: English about Python, which every Python brings. Where there is no
+    tokenizer, ids every vocabulary here has.
+    """
+    from clearhead.checkpoints.load import load_tokenizer
+
+    try:
+        tokenizer = load_tokenizer(source)
+    except ClearheadError:
+        tokenizer = None
+    if tokenizer is None:
+        return [[1000 + (97 * row + 31 * i) % 20000 for i in range(2048)] for row in range(max(ROWS))]
+    longest = sorted(topics.values(), key=len, reverse=True)
+    return [tokenizer.encode(text)[:2048] for text in longest[: max(ROWS)]]
 
 
 def _common(a: list[int], b: list[int]) -> int:
@@ -387,7 +403,7 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     n_new, repeats, loads = (48, 3, 1) if options.quick else (128, 5, 3)
     plan = Plan(options.new or n_new, options.repeats or repeats, loads, options.threads, options.quick)
-    console = Console() if sys.stdout.isatty() else Console(width=150)
+    console = Console() if sys.stdout.isatty() else Console(width=180)
     told: dict[str, Any] = {"plan": asdict(plan), "foreign_load": load, "cases": {}}
     if not options.json:
         console.print(f"{plan.n_threads} threads, others use {load:.0%}")

@@ -15,7 +15,7 @@ MEGABYTE = 10**6
 
 def _table(title: str, first: str, *columns: str) -> Table:
     drawn = Table(title=title, title_justify="left")
-    drawn.add_column(first)
+    drawn.add_column(first, no_wrap=True)
     for column in columns:
         drawn.add_column(column, justify="right")
     return drawn
@@ -35,7 +35,7 @@ def speed_table(title: str, found: list[Found], n_new: int) -> Table:
     for f in found:
         one, many = f.writing[1], f.writing.get(8)
         cells = [f.name, f"{f.weight_bytes / MEGABYTE:,.0f}", f"{one.tokens_per_second:,.1f}"]
-        cells += [f"{one.share_of_limit:.0%}", f"{one.step_seconds * 1e3:.1f}", f"{1e3 / f.limit:.1f}"]
+        cells += [f"{one.share_of_limit:.0%}", f"{one.step_seconds * 1e3:.1f}", f"{one.limit_seconds * 1e3:.1f}"]
         cells += _parts(one.step_seconds, one.products_seconds)
         if many is None:
             cells += [""] * 4
@@ -43,7 +43,7 @@ def speed_table(title: str, found: list[Found], n_new: int) -> Table:
             cells += [f"{many.tokens_per_second:,.1f}", f"{many.tokens_per_second / one.tokens_per_second:.1f}"]
             cells += _parts(many.step_seconds, many.products_seconds)
         cells += [f"{f.prefill[length]:,.0f}" if f.prefill else "" for length in lengths]
-        drawn.add_row(*cells, str(f.same_tokens))
+        drawn.add_row(*cells, f"{f.same_tokens:.3g}")
     return drawn
 
 

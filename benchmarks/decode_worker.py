@@ -73,15 +73,21 @@ class Clearhead:
         self._passes.clear()
         plain: dict[str, Any] = {"max_new_tokens": n_new, "temperature": 0, "stop_tokens": ()}
         results = self.clearhead.generate(self.model, rows, **plain, **options)
-        return [result.tokens for result in results], self._passes.copy()
+        # A long prompt is read in several passes.
+        first = 0 if options.get("lookup") else -n_new
+        return [result.tokens for result in results], self._passes[first:]
 
     def weight_bytes(self, shortlist: bool = False) -> float:
         import torch
 
+        from clearhead.generation.shortlist import GREEDY_FROM
+
         model, head = self.model, self.model.unembedding
         tables = {id(m.weight) for m in model.modules() if isinstance(m, torch.nn.Embedding)} - {id(head)}
         whole = sum(p.nbytes for p in model.parameters() if id(p) not in tables)
-        return whole - head.nbytes + self.SKETCH * head.numel() if shortlist else whole
+        if not shortlist or head.nbytes < GREEDY_FROM * head.numel():
+            return whole
+        return whole - head.nbytes + self.SKETCH * head.numel()
 
     def tokenizer_seconds(self) -> float:
         start = time.perf_counter()

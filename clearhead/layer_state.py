@@ -58,11 +58,22 @@ class KVState:
 
     def append(self, k_BGTK: Tensor, v_BGTK: Tensor, positions: Positions) -> tuple[Tensor, Tensor, Positions]:
         """Add T tokens; returns all keys, all values and their positions."""
+        self.add(k_BGTK, v_BGTK, positions)
+        return self.since(0)
+
+    def add(self, k_BGTK: Tensor, v_BGTK: Tensor, positions: Positions) -> None:
+        """Add T tokens."""
         start, self.length = self.length, self.length + k_BGTK.shape[2]
         self._k = _written(self._k, k_BGTK, start, self._capacity)
         self._v = _written(self._v, v_BGTK, start, self._capacity)
         self.positions = self.positions.then(positions, k_BGTK.device)
-        return self._k[:, :, : self.length], self._v[:, :, : self.length], self.positions
+
+    def since(self, first: int) -> tuple[Tensor, Tensor, Positions]:
+        """The keys, the values and their positions from slot `first` on."""
+        assert self._k is not None and self._v is not None
+        n, positions = self.length - first, self.positions
+        positions = positions if first == 0 else positions.part(first, self.length)
+        return self._k.narrow(2, first, n), self._v.narrow(2, first, n), positions
 
     def drop_front(self, n: int) -> None:
         """Forget the oldest `n` slots; the rest move to the front of the buffer."""
@@ -115,12 +126,12 @@ class WindowState:
         n_new = k_BGTK.shape[2]
         self.length += n_new
         self._drop_unreachable(n_new)
-        k, v, all_positions = self._kept.append(k_BGTK, v_BGTK, positions)
-        if all_positions.span is None:
-            return k, v, all_positions
+        kept = self._kept
+        kept.add(k_BGTK, v_BGTK, positions)
+        if kept.positions.span is None:
+            return kept.since(0)
         # In rows alike, the oldest key in reach of the first new token is known without looking.
-        first = max(0, k.shape[2] - n_new - (self.window - 1))
-        return k[:, :, first:], v[:, :, first:], all_positions.part(first, k.shape[2])
+        return kept.since(max(0, kept.length - n_new - (self.window - 1)))
 
     @property
     def held(self) -> KVState:

@@ -42,13 +42,13 @@ def library(source: Path, *definitions: str) -> ctypes.CDLL | None:
     code = source.read_bytes()
     for native_flags, link_flags in ATTEMPTS:
         compile_flags = (*native_flags, *(f"-D{name}" for name in definitions))
-        made = _folder() / f"{source.stem}-{_key(code, compiler, compile_flags, link_flags)}.so"
         try:
+            made = _folder() / f"{source.stem}-{_key(code, compiler, compile_flags, link_flags)}.so"
             if not made.exists():
                 made.parent.mkdir(parents=True, exist_ok=True)
                 into_place(made, partial(_compile, compiler, source, (compile_flags, link_flags)))
             return ctypes.CDLL(str(made))
-        except (OSError, subprocess.SubprocessError):
+        except (OSError, RuntimeError, subprocess.SubprocessError):  # no home: RuntimeError
             continue
     return None
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -10,6 +11,8 @@ from torch import Tensor
 from clearhead.errors import ClearheadError
 from clearhead.layer_state import CrossState, LayerState
 from clearhead.ops.masks import Positions
+
+T = TypeVar("T")
 
 
 class State:
@@ -28,6 +31,7 @@ class State:
         """What was read, (B, S): kept only for models that may have to read it again."""
         self.read_as: int | Tensor = 0
         """How long the texts were when last read, (B,) or one number: what is kept was computed of that length."""
+        self._worked_out: dict[Hashable, tuple[int, Any]] = {}
 
     @property
     def length(self) -> int:
@@ -58,6 +62,17 @@ class State:
         """Forget the text, to read it again into `fresh`; the source stays."""
         kept = {path: layer for path, layer in self._layers.items() if isinstance(layer, CrossState)}
         self.restart({**fresh, **kept})
+
+    def once(self, key: Hashable, stretch: int, make: Callable[[], T]) -> T:
+        """What `make` returns, made when it is first asked for in this stretch of the text; that of the stretch before
+        is let go of. It may depend on nothing but the two, and is a plain tensor or a tuple of such.
+        """
+        known = self._worked_out.get(key)
+        if known is None or known[0] != stretch:
+            with torch.inference_mode(False), torch.no_grad():
+                known = self._worked_out[key] = stretch, make()
+        value: T = known[1]
+        return value
 
     def at(self, path: str) -> LayerState:
         """The state of the sub-layer at `path`."""

@@ -96,7 +96,7 @@ class Made(Plain):
             return None
         if isinstance(owner, TokenHead) or (isinstance(owner, nn.Embedding) and _is_of_tokens(model, parameter)):
             return "Q8_0"
-        if not isinstance(owner, Linear | Experts):
+        if not (isinstance(owner, Linear) or (isinstance(owner, Experts) and parameter.ndim == 3)):
             return None
         return "Q8_0" if self.bits == 8 else "Q4_K" if n_in % SIZES["Q4_K"].block == 0 else "Q4_0"
 

@@ -290,8 +290,9 @@ def _fill(
     for match, places in plain_ones:
         _read(match, places, checkpoint, model)
     for file, parameter in wanted.repeats:
-        values = model.get_parameter(parameter).detach()
-        if not torch.equal(checkpoint.read(file).to(dtype).view(values.shape), values.cpu()):
+        values, kind = model.get_parameter(parameter).detach(), kinds[parameter]
+        again = checkpoint.read(file).to(dtype).view(values.shape)
+        if not torch.equal(again if kind is None else in_blocks(again, kind), values.cpu()):
             raise ClearheadError(
                 f"{checkpoint.where}: the config ties {parameter} and {file}, and the file has two that differ; set "
                 "tie_word_embeddings to false in config.json to keep both, or delete the one that is not wanted"

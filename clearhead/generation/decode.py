@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from clearhead.generation.rows import Row
 from clearhead.generation.scores import Scores
 from clearhead.generation.shortlist import Shortlist
 from clearhead.generation.source import Source
-from clearhead.nn.packing import packing
+from clearhead.nn.packing import packed
 from clearhead.state import State
 
 if TYPE_CHECKING:
@@ -56,8 +56,7 @@ def decode(model: Transformer, job: Job) -> Iterator[None]:
     model.eval()
     pays = max(row.config.limits.max_new_tokens for row in job.rows) >= PACKS_FROM
     try:
-        with packing() if pays else nullcontext():
-            yield from _decode(model, job)
+        yield from packed(_decode(model, job)) if pays else _decode(model, job)
     finally:
         model.train(was_training)
 

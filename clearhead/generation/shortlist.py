@@ -89,6 +89,7 @@ class Shortlist:
             and weight.device.type == "cpu"
             and weight.dtype in (torch.float32, torch.bfloat16)
             and not weight.is_inference()
+            and not torch.is_autocast_enabled("cpu")
             and weight.numel() >= LEAST
             and weight.nbytes >= max(map(_pays_from, rows)) * weight.numel()
             and torch.get_float32_matmul_precision() == "highest"

@@ -85,20 +85,22 @@ class Block(nn.Module):
             if self.cross_norm.after is not None:
                 x_BTD = self.cross_norm.after(x_BTD)
             x_BTD = p.tap(self.path, "resid_cross", x_BTD)
-        if self.ffn is not None and self.ffn_norm is not None and c.ffn is not None:
+        ffn, ffn_norm = self.ffn, self.ffn_norm  # a module takes long to find its parts
+        if ffn is not None and ffn_norm is not None and c.ffn is not None:
             read_BTD = start_BTD if c.parallel else x_BTD
-            x_BTD = _onto(x_BTD, self._correction(self.ffn, self.ffn_norm, c.ffn, read_BTD, p), c.ffn)
-            if self.ffn_norm.after is not None:
-                x_BTD = self.ffn_norm.after(x_BTD)
+            x_BTD = _onto(x_BTD, self._correction(ffn, ffn_norm, c.ffn, read_BTD, p), c.ffn)
+            if ffn_norm.after is not None:
+                x_BTD = ffn_norm.after(x_BTD)
         return p.tap(self.path, "resid_post", x_BTD)
 
     def _correction(self, op: Any, norms: Norms, c: SublayerConfig, x_BTD: Tensor, p: Pass) -> Tensor:
         """What a sub-layer adds to the stream."""
-        if norms.pre is not None:
-            x_BTD = norms.pre(x_BTD)
+        pre, out = norms.pre, norms.out
+        if pre is not None:
+            x_BTD = pre(x_BTD)
         out_BTD: Tensor = op(x_BTD, p)
-        if norms.out is not None:
-            out_BTD = norms.out(out_BTD)
+        if out is not None:
+            out_BTD = out(out_BTD)
         if c.dropout and self.training:
             out_BTD = F.dropout(out_BTD, c.dropout)
         if c.scale != 1.0:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TypeGuard
-
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -24,15 +22,23 @@ def together(x: Float[Tensor, "*shape i"], *layers: nn.Module) -> tuple[Float[Te
     a layer: put an adapter in its place, parted its weights between processes, hung a hook on it.
     """
     if is_open() and not torch.compiler.is_compiling() and not _has_any_global_hook():
-        plain = [layer for layer in layers if _is_plain(layer)]
+        plain = [own for own in map(_if_plain, layers) if own is not None]
         if len(plain) == len(layers):
-            return several(x, [layer.weight for layer in plain], [layer.bias for layer in plain])
+            return several(x, [weight for weight, _ in plain], [bias for _, bias in plain])
     read = rounded_once(x)
     return tuple(layer(read) for layer in layers)
 
 
-def _is_plain(layer: nn.Module) -> TypeGuard[Linear]:
-    return type(layer) is Linear and not (layer._forward_hooks or layer._forward_pre_hooks)
+def _if_plain(layer: nn.Module) -> tuple[Tensor, Tensor | None] | None:
+    """The weight and the bias of a layer that nobody has changed. They are read where a module keeps them: asked for by
+    name, each takes five times as long.
+    """
+    own_forward = "forward" in layer.__dict__
+    if type(layer) is not Linear or own_forward or layer._forward_hooks or layer._forward_pre_hooks:
+        return None
+    own = layer._parameters
+    weight = own.get("weight")
+    return None if weight is None or "bias" not in own else (weight, own["bias"])
 
 
 def rounded_once(x: Tensor) -> Tensor:

@@ -22,7 +22,8 @@ class Norm(nn.Module):
         self.config = config
         self.weight = nn.Parameter(torch.full((width,), 1.0 - config.offset))
         self.bias = nn.Parameter(torch.zeros(width)) if config.bias else None
-        self._twice: tuple[tuple[int, int], Tensor] | None = None
+        self._twice: tuple[int, int, Tensor] | None = None
+        """Where the weight lay and how often it had been written to, and its scale beside itself."""
 
     def forward(self, x: Float[Tensor, "*shape d"]) -> Float[Tensor, "*shape d"]:
         c = self.config
@@ -40,14 +41,14 @@ class Norm(nn.Module):
     def _quick(self, x: Tensor) -> Tensor | None:
         """The norm without its bias by a kernel for it, where there is one and the weight's changes can be told."""
         c, weight, own = self.config, self.weight, step.kernels(x)
-        if torch.compiler.is_compiling() or weight.is_inference():
-            return None
         # Rounded first, a weight of another dtype than x gives the result its own.
-        if own is not None and (not c.round_first or x.dtype == weight.dtype):
+        if own is not None and not weight.is_inference() and (not c.round_first or x.dtype == weight.dtype):
             y = own.rms_norm(x, self._scale_twice(weight), c.eps, c.round_first)
             if y is not None:
                 return y
-        if x.numel() > SMALL or not x.is_cpu or torch.is_grad_enabled() or torch.compiler.is_compiling():
+        if torch.is_grad_enabled() or torch.compiler.is_compiling() or weight.is_inference():
+            return None
+        if x.numel() > SMALL or not x.is_cpu:
             return None
         if c.round_first and x.dtype != self._wide():
             return mirrored_rms_norm(x, None, c.eps) * self._scale()
@@ -65,11 +66,11 @@ class Norm(nn.Module):
 
     def _scale_twice(self, weight: Tensor) -> Tensor:
         """The scale beside itself, in float32: made once, and anew when the weight has changed."""
-        now = (weight.data_ptr(), weight._version)
-        if self._twice is None or self._twice[0] != now:
+        kept = self._twice
+        if kept is None or kept[0] != weight.data_ptr() or kept[1] != weight._version:
             scale = self._scale().to(self._wide())
-            self._twice = (now, torch.cat([scale, scale]))
-        return self._twice[1]
+            kept = self._twice = (weight.data_ptr(), weight._version, torch.cat([scale, scale]))
+        return kept[2]
 
 
 class NormOfAllHeads(Norm):

@@ -7,7 +7,7 @@ out in blocks takes as much memory as the weights, so it is made when it is firs
 ends.
 
 Where rows are the best way there is, weights that are read together become parts of one matrix, which costs no memory
-and stays: the same parameters, at other places.
+and stays: the same parameters, at other places, so that one of them saved by itself brings the whole matrix along.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import NamedTuple, TypeVar, cast
 
 import torch
 from jaxtyping import Float
@@ -28,6 +28,7 @@ from clearhead.ops import matmul, quantised
 SHARE = 0.5
 """How much of the memory that is free a copy may take."""
 
+T = TypeVar("T")
 Content = tuple[tuple[int, int], ...]
 """Of each tensor where it lies, and how often it was written."""
 
@@ -55,12 +56,41 @@ class _Packing:
 _packing = _Packing()
 
 
+class _Here(threading.local):
+    """What this thread does: another's text shall not change a bit of what is worked out here."""
+
+    depth = 0
+
+
+_here = _Here()
+
+
 @contextmanager
 def packing() -> Iterator[None]:
-    """While this is open, products of few rows with a weight read a packed copy of it, where that is faster.
+    """While this is open, products of few rows with a weight read a packed copy of it, where that is faster, in this
+    thread.
 
     A weight that is written to meanwhile is packed anew. Everything is let go of when the last one closes.
     """
+    with _kept(), _reading():
+        yield
+
+
+def packed(steps: Iterator[T]) -> Iterator[T]:
+    """`steps`, each worked out with packing open. Between two it is not, and any thread may ask for the next."""
+    with _kept():
+        while True:
+            with _reading():
+                try:
+                    step = next(steps)
+                except StopIteration:
+                    return
+            yield step
+
+
+@contextmanager
+def _kept() -> Iterator[None]:
+    """Copies are kept for as long as somebody writes a text."""
     with _packing.lock:
         _packing.open += 1
     try:
@@ -73,9 +103,18 @@ def packing() -> Iterator[None]:
                 _packing.refused.clear()
 
 
+@contextmanager
+def _reading() -> Iterator[None]:
+    _here.depth += 1
+    try:
+        yield
+    finally:
+        _here.depth -= 1
+
+
 def is_open() -> bool:
-    """Whether a text is being written."""
-    return _packing.open > 0
+    """Whether this thread writes a text."""
+    return _here.depth > 0
 
 
 def linear(
@@ -84,7 +123,7 @@ def linear(
     """x @ W^T + b."""
     if isinstance(weight_OI, quantised.QuantisedTensor):
         return quantised.product(x, weight_OI, bias_O)
-    if _packing.open and not torch.compiler.is_compiling() and matmul.packs(x, weight_OI):
+    if _here.depth and not torch.compiler.is_compiling() and matmul.packs(x, weight_OI):
         laid = _find((weight_OI,), (bias_O,), packed=True)
         if laid is not None:
             return matmul.packed_linear(x, laid.weight, bias_O)
@@ -97,12 +136,12 @@ def several(
     """x @ W^T + b for each of these, by one product where that is faster."""
     if all(isinstance(weight, quantised.QuantisedTensor) for weight in weights):
         return quantised.several(x, cast(Sequence[quantised.QuantisedTensor], weights), biases)
-    if len(weights) > 1 and _packing.open and not torch.compiler.is_compiling() and matmul.is_few(x, weights[0]):
+    if len(weights) > 1 and _here.depth and not torch.compiler.is_compiling() and matmul.is_few(x, weights[0]):
         packed = matmul.packs(x, weights[0])
         laid = _find(tuple(weights), tuple(biases), packed=packed)
         if laid is not None:
             product = matmul.packed_linear if packed else matmul.linear
-            parts: tuple[Tensor, ...] = product(x, laid.weight, laid.bias_O).split(laid.sizes, dim=-1)
+            parts: tuple[Tensor, ...] = product(x, laid.weight, laid.bias_O).split_with_sizes(laid.sizes, dim=-1)
             return parts
     return tuple(linear(x, weight, bias) for weight, bias in zip(weights, biases, strict=True))
 
@@ -110,18 +149,24 @@ def several(
 def _find(weights: tuple[Tensor, ...], biases: tuple[Tensor | None, ...], *, packed: bool) -> _Laid | None:
     """A model's weights as they are now, laid out if there is room; None for what is not a model's own."""
     key = (id(weights[0]), len(weights), packed)
-    laid = _packing.copies.get(key)
-    if laid is not None and laid.first() is weights[0] and laid.content == _content(weights, biases):
+    laid = _known(key, weights, biases)
+    if laid is not None or key in _packing.refused:
         return laid
-    if key in _packing.refused:
-        return None
     with _packing.lock, torch.inference_mode(False), torch.no_grad():
-        laid = _lay(weights, biases, packed)
+        # Another thread may have been the first.
+        laid = _known(key, weights, biases) or _lay(weights, biases, packed)
         if laid is None:
             _packing.refused.add(key)
         elif _packing.open:
             _packing.copies[key] = laid
     return laid
+
+
+def _known(key: tuple[int, int, bool], weights: tuple[Tensor, ...], biases: tuple[Tensor | None, ...]) -> _Laid | None:
+    """What was laid out before, if the weights are still what they were."""
+    laid = _packing.copies.get(key)
+    fits = laid is not None and laid.first() is weights[0] and laid.content == _content(weights, biases)
+    return laid if fits else None
 
 
 def _lay(weights: tuple[Tensor, ...], biases: tuple[Tensor | None, ...], packed: bool) -> _Laid | None:
@@ -130,6 +175,8 @@ def _lay(weights: tuple[Tensor, ...], biases: tuple[Tensor | None, ...], packed:
         return None
     if len({bias is None for bias in biases}) > 1:
         return None
+    if not packed and any(w.is_shared() for w in weights):
+        return None  # moved, they would no longer be shared with the other processes
     if (packed or not _side_by_side(weights)) and sum(w.nbytes for w in weights) > SHARE * _free():
         return None
     if packed:

@@ -17,6 +17,9 @@ from clearhead.forward import Pass
 from clearhead.ops import positions as ops
 from clearhead.ops import step
 
+STRETCH = 64
+"""Tables are made for so many tokens ahead where a text is written: those of one token take 48 us."""
+
 
 def frequencies(config: RotaryConfig, d_head: int, lengths: int | Tensor) -> tuple[Tensor, float]:
     """Radians a position for each pair, and what the tables are multiplied by.
@@ -71,14 +74,23 @@ def same_frequencies(config: RotaryConfig, before: int | Tensor, after: int | Te
 def rotary_tables(config: RotaryConfig, d_head: int, p: Pass, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Cosines and signed sines for this pass's tokens, (1 or B, 1, T, R), computed in float32 and rounded once."""
 
-    def make() -> tuple[Tensor, Tensor]:
+    def make(position_BT: Tensor) -> tuple[Tensor, Tensor]:
         frequency, gain = frequencies(config, d_head, p.places.lengths)
-        cos, sin = ops.rotary_tables(
-            p.places.positions.rows(p.device).clamp(min=0), frequency, config.interleaved, gain
-        )
+        cos, sin = ops.rotary_tables(position_BT, frequency, config.interleaved, gain)
         return cos[:, None].to(dtype), sin[:, None].to(dtype)
 
-    return p.once(("rotary", config, d_head, dtype), make)
+    def tables() -> tuple[Tensor, Tensor]:
+        state, span = p.state, p.places.positions.span
+        depends = config.depends_on_length or torch.compiler.is_compiling()
+        if state is None or span is None or len(p.positions) > 1 or depends:
+            return make(p.places.positions.rows(p.device).clamp(min=0))
+        stretch, at = divmod(span[0], STRETCH)
+        first = stretch * STRETCH
+        key = ("rotary", config, d_head, dtype, p.device)
+        cos, sin = state.once(key, stretch, lambda: make(torch.arange(first, first + STRETCH, device=p.device)[None]))
+        return cos[:, :, at : at + 1], sin[:, :, at : at + 1]
+
+    return p.once(("rotary", config, d_head, dtype), tables)
 
 
 def turned(x_BHTK: Tensor, tables: tuple[Tensor, Tensor], interleaved: bool) -> Tensor:

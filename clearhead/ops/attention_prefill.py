@@ -8,6 +8,7 @@ Scores are float32 whatever the dtype, as in the reference.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import product
 
 import torch
@@ -67,11 +68,11 @@ def attention_prefill(
         # oneDNN wants rows without gaps: keys of 12 heads side by side take it a thousand times as long.
         k_SK, v_SV = k_BGSK[row, group].float().contiguous(), v_BGSV[row, group].contiguous()
         for begin, end in blocks:
-            seen, hidden_ts = _keys(mask, begin, end)
+            seen, corners = _keys(mask, begin, end)
             q_RtK = q_BGRTK[row, group, :, begin:end]
             scores_Rts = linear(q_RtK.reshape(-1, q_RtK.shape[-1]), k_SK[seen])
-            if hidden_ts is not None:
-                scores_Rts.view(n_shared, end - begin, -1).masked_fill_(hidden_ts, MINUS_INFINITY)
+            for columns, hidden_tc in corners:
+                scores_Rts.view(n_shared, end - begin, -1)[..., columns].masked_fill_(hidden_tc, MINUS_INFINITY)
             pattern_Rts = torch.softmax(scores_Rts, dim=-1).to(v_SV.dtype)
             z_BGRTV[row, group, :, begin:end] = linear(pattern_Rts, v_SV[seen].T).view(n_shared, end - begin, d_value)
     return z_BTHV.transpose(1, 2)
@@ -111,22 +112,34 @@ def _every_row_sees(mask: BoundMask) -> bool:
     return queries is not None and keys is not None and keys[0] <= queries[0] and queries[1] <= keys[1]
 
 
-def _keys(mask: BoundMask, begin: int, end: int) -> tuple[slice, Tensor | None]:
-    """The keys that queries from `begin` up to `end` may see, and which of them each of these may not: (t, s)."""
+def _keys(mask: BoundMask, begin: int, end: int) -> tuple[slice, list[tuple[slice, Tensor]]]:
+    """The keys that queries from `begin` up to `end` may see, and the corners of these where some of them may not: in
+    which columns, and which cells, (t, c). The corners of all blocks are alike, so little is kept for all layers.
+    """
     queries, keys, reach = mask.queries.span, mask.keys.span, _reach(mask.mask)
     assert queries is not None
     assert keys is not None
     assert reach is not None
     causal, window = reach
-    first, last = queries[0] + begin, queries[0] + end - 1
+    first, last, n = queries[0] + begin, queries[0] + end - 1, end - begin
     low = keys[0] if window is None else max(keys[0], first - window + 1)
     high = min(keys[1], last + 1) if causal else keys[1]
-    seen = slice(low - keys[0], high - keys[0])
-    if not causal:
-        return seen, None
-    key = ("hidden", begin, end)
-    if key not in mask.kept:  # for all layers
-        queries_t1, keys_s = torch.arange(first, last + 1)[:, None], torch.arange(low, high)
-        hidden_ts = keys_s > queries_t1
-        mask.kept[key] = hidden_ts if window is None else hidden_ts | (queries_t1 - keys_s >= window)
-    return seen, mask.kept[key]
+    corners: list[tuple[slice, Tensor]] = []
+    if causal:
+        later_tc = _corner(mask, ("later", n, high - first, 0), lambda t, c: c > t)
+        corners.append((slice(first - low, high - low), later_tc))
+    if window is not None and (width := last - window + 1 - low) > 0:
+        # Of these keys the first queries of the block see more than the last.
+        edge = first - window - low
+        gone_tc = _corner(mask, ("gone", n, width, edge), lambda t, c: c - t <= edge)
+        corners.append((slice(0, width), gone_tc))
+    return slice(low - keys[0], high - keys[0]), corners
+
+
+def _corner(mask: BoundMask, key: tuple[str, int, int, int], hides: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+    """Which cells of a corner are hidden, by the numbers of query and column; kept for all layers and blocks."""
+    _, n_queries, n_columns, _ = key
+    if key not in mask.kept:
+        mask.kept[key] = hides(torch.arange(n_queries)[:, None], torch.arange(n_columns))
+    hidden_tc: Tensor = mask.kept[key]
+    return hidden_tc

@@ -1,6 +1,6 @@
 /* Products with weights that stay in GGUF's blocks: y = x W^T, read once, as few bytes as the file has.
 
-   clearhead/ops/quantised.py is the truth this is held to; clearhead/ops/native.py compiles and calls it.
+   clearhead/ops/quantised.py is the truth this is held to, and calls it; clearhead/native.py compiles it.
 
    A weight is a * q - b: q unsigned, a and b one number a group of 16 or 32 weights. The activations of a group of 32
    become integers of 21 bits times one scale, cut into three planes of signed bytes, x = s (65536 u + 256 v + w), so that
@@ -8,6 +8,7 @@
    rounded is 2.4e-7 of the group's largest, about what a sum of float32 loses. (With one plane, as is usual, it would be
    4e-3, and the tokens others than those of the weights as they are.) Then, for a group, y += a s dot - b s sum(x). */
 
+#include <float.h>
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -119,9 +120,14 @@ static void prepare_row(const float *x, int64_t n_pairs, Activations *out) {
         int32_t whole[PAIR];
         for (int g = 0; g < 2; g++) {
             float largest = 0;
-            for (int i = 0; i < 32; i++) largest = fmaxf(largest, fabsf(x[g * 32 + i]));
-            float scale = largest / LARGEST, inverse = largest > 0 ? LARGEST / largest : 0;
-            for (int i = 0; i < 32; i++) whole[g * 32 + i] = (int32_t)rintf(x[g * 32 + i] * inverse);
+            int finite = 1;
+            for (int i = 0; i < 32; i++) {
+                largest = fmaxf(largest, fabsf(x[g * 32 + i]));
+                finite &= fabsf(x[g * 32 + i]) <= FLT_MAX;
+            }
+            /* What is not finite makes all of its group NaN: no integer stands for it. */
+            float scale = finite ? largest / LARGEST : NAN, inverse = finite && largest > 0 ? LARGEST / largest : 0;
+            for (int i = 0; i < 32; i++) whole[g * 32 + i] = finite ? (int32_t)rintf(x[g * 32 + i] * inverse) : 0;
             for (int i = 0; i < 8; i++) out->scales[g * 8 + i] = scale;
         }
         for (int i = 0; i < PAIR; i++) {
@@ -341,11 +347,21 @@ int products(const Matrix *matrices, int n_matrices, const float *x, int64_t n, 
     return 0;
 }
 
-/* `n` blocks as floats. */
-void dequantise(int kind, const uint8_t *blocks, int64_t n, float *out, int n_threads) {
+/* Rounded to the nearest, halves to even; no NaN comes here. */
+static inline uint16_t bfloat16_of(float x) {
+    uint32_t bits;
+    memcpy(&bits, &x, 4);
+    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+/* `n` blocks as floats, or where `narrow`, as bfloat16. */
+void dequantise(int kind, const uint8_t *blocks, int64_t n, void *out, int narrow, int n_threads) {
     const int64_t block = block_of(kind), bytes = block_bytes(kind);
 #pragma omp parallel for schedule(static) num_threads(n_threads)
     for (int64_t b = 0; b < n; b++) {
-        FOR_KIND(kind, floats_of(K, blocks + b * bytes, out + b * block))
+        float wide[256], *to = narrow ? wide : (float *)out + b * block;
+        FOR_KIND(kind, floats_of(K, blocks + b * bytes, to))
+        if (narrow)
+            for (int64_t i = 0; i < block; i++) ((uint16_t *)out)[b * block + i] = bfloat16_of(wide[i]);
     }
 }

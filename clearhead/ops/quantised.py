@@ -19,7 +19,7 @@ import ctypes
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -30,6 +30,7 @@ from clearhead.errors import ClearheadError
 from clearhead.native import library
 from clearhead.ops.blocks import SIZES, unpack
 from clearhead.ops.matmul import linear
+from clearhead.ops.watched import is_watched
 
 NATIVE = {"Q4_0": 2, "Q5_0": 6, "Q8_0": 8, "Q4_K": 12, "Q5_K": 13, "Q6_K": 14}
 """The kinds that are multiplied as they are, by GGML's numbers."""
@@ -41,13 +42,24 @@ SLICE = 2**22
 """Weights unpacked at a time where there are more rows: 16 MB of float32."""
 
 
+class _Beside(NamedTuple):
+    """Weights that one x is multiplied with, as C has them."""
+
+    blocks: list[Tensor]
+    matrices: Any
+    n_in: int
+    sizes: list[int]
+    """Rows of each."""
+    n_out: int
+
+
 class QuantisedTensor(Tensor):
     """A weight (..., out, in) kept in blocks: `raw` (..., out, bytes a row) of the kind `kind`. Read only."""
 
     raw: Tensor
     kind: str
-    known: tuple[list[Tensor], Any, int] | None = None
-    """The last weights it was multiplied together with, itself the first, as C has them."""
+    known: _Beside | None = None
+    """The last weights it was multiplied together with, itself the first."""
 
     @staticmethod
     def __new__(cls, raw: Tensor, kind: str, dtype: torch.dtype = torch.float32) -> QuantisedTensor:
@@ -72,7 +84,14 @@ class QuantisedTensor(Tensor):
 
     def dequantise(self) -> Tensor:
         """The plain weight."""
-        return _floats(self.raw, self.kind).to(self.dtype)
+        return _numbers(self.raw, self.kind, self.dtype)
+
+    def __tensor_flatten__(self) -> tuple[list[str], Any]:
+        return ["raw"], (self.kind, self.dtype)
+
+    @staticmethod
+    def __tensor_unflatten__(inner: dict[str, Tensor], how: Any, size: Any, stride: Any) -> QuantisedTensor:
+        return QuantisedTensor(inner["raw"], *how)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
         return _restored(self.raw.clone(), self.kind, self.dtype, isinstance(self, torch.nn.Parameter))
@@ -85,8 +104,7 @@ class QuantisedTensor(Tensor):
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        own = EARLY.get(func)
-        if own is not None and not (func is F.linear and isinstance(args[0], QuantisedTensor)):
+        if (own := EARLY.get(func)) is not None:
             return own(*args, **(kwargs or {}))
         with torch._C.DisableTorchFunctionSubclass():
             return func(*args, **(kwargs or {}))
@@ -123,20 +141,23 @@ def _like(w: QuantisedTensor, raw: Tensor, dtype: torch.dtype | None = None) -> 
 
 
 def _rows(w: QuantisedTensor, dim: int, index: Tensor) -> Any:
-    return _like(w, w.raw.index_select(dim, index)) if dim < w.raw.ndim - 1 else NotImplemented
+    dim %= w.ndim
+    return _like(w, w.raw.index_select(dim, index)) if dim < w.ndim - 1 else NotImplemented
 
 
 def _slice(w: QuantisedTensor, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Any:
-    inside = dim < w.raw.ndim - 1
+    dim %= w.ndim
+    inside = dim < w.ndim - 1
     return _like(w, torch.ops.aten.slice.Tensor(w.raw, dim, start, end, step)) if inside else NotImplemented
 
 
 def _select(w: QuantisedTensor, dim: int, index: int) -> Any:
-    return _like(w, w.raw.select(dim, index)) if dim < w.raw.ndim - 1 else NotImplemented
+    dim %= w.ndim
+    return _like(w, w.raw.select(dim, index)) if dim < w.ndim - 1 else NotImplemented
 
 
 def _embedding(ids: Tensor, weight: QuantisedTensor, *_: Any, **__: Any) -> Tensor:
-    return _floats(weight.raw[ids], weight.kind).to(weight.dtype)
+    return _numbers(F.embedding(ids, weight.raw), weight.kind, weight.dtype)
 
 
 def _itself(w: QuantisedTensor) -> QuantisedTensor:
@@ -159,8 +180,9 @@ OWN: dict[Any, Callable[..., Any]] = {
 """What is done without unpacking all of it; NotImplemented stands for what isn't after all."""
 
 
-def _linear(input: Tensor, weight: QuantisedTensor, bias: Tensor | None = None) -> Tensor:
-    return product(input, weight, bias)
+def _linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    input, bias = plain(input), plain(bias)
+    return product(input, weight, bias) if isinstance(weight, QuantisedTensor) else F.linear(input, weight, bias)
 
 
 def _requires_grad(w: QuantisedTensor, requires_grad: bool = True) -> QuantisedTensor:
@@ -171,11 +193,19 @@ def _requires_grad(w: QuantisedTensor, requires_grad: bool = True) -> QuantisedT
     return w
 
 
+def _set_data(w: QuantisedTensor, data: Tensor) -> None:
+    raise ClearheadError(
+        f"these weights are kept quantised ({w.kind}) and can't be changed; load the model without weights="
+    )
+
+
 EARLY: dict[Any, Callable[..., Any]] = {
     F.linear: _linear,
     F.embedding: _embedding,
     Tensor.detach: _itself,
     Tensor.requires_grad_: _requires_grad,
+    Tensor.requires_grad.__set__: _requires_grad,  # type: ignore[attr-defined]
+    Tensor.data.__set__: _set_data,  # type: ignore[attr-defined]
 }
 """The same, of what every step or every load does: caught before torch's dispatcher, which at its first subclass
 imports all of torch.distributed (1.6 s).
@@ -193,18 +223,19 @@ def several(
     x: Float[Tensor, "*shape i"], weights: Sequence[QuantisedTensor], biases: Sequence[Tensor | None]
 ) -> tuple[Tensor, ...]:
     """The products of one x with several weights, in one go over the processor's threads."""
-    x_NI = x.reshape(-1, x.shape[-1])
-    if 0 < x_NI.shape[0] <= FEW and _may_be_native(x_NI, weights):
-        y = _native(x_NI.float().contiguous(), weights).view(*x.shape[:-1], -1)
-        ys = y.split([w.raw.shape[0] for w in weights], dim=-1) if len(weights) > 1 else (y,)
-        ys = tuple(y if b is None else y.add_(b) for y, b in zip(ys, biases, strict=True))
-        return ys if x.dtype == torch.float32 else tuple(y.to(x.dtype) for y in ys)
+    beside = _beside(weights)
+    if beside is not None and _may_be_native(x, beside.n_in):
+        y = _native(x, beside)
+        ys = y.split_with_sizes(beside.sizes, dim=-1) if len(weights) > 1 else (y,)
+        ys = tuple([y if b is None else y + b for y, b in zip(ys, biases, strict=True)])
+        return ys if x.dtype == torch.float32 else tuple([y.to(x.dtype) for y in ys])
     return tuple(_unpacked(x, w, b) for w, b in zip(weights, biases, strict=True))
 
 
-def _may_be_native(x_NI: Tensor, weights: Sequence[QuantisedTensor]) -> bool:
-    ready = x_NI.is_cpu and x_NI.shape[1] % PAIR == 0 and not (x_NI.requires_grad and torch.is_grad_enabled())
-    return ready and all(w.is_native for w in weights) and _kernels() is not None
+def _may_be_native(x: Tensor, n_in: int) -> bool:
+    few = x.shape[-1] == n_in and 0 < x.numel() <= FEW * n_in
+    followed = (x.requires_grad and torch.is_grad_enabled()) or is_watched()
+    return few and x.is_cpu and not followed and _kernels() is not None
 
 
 def _unpacked(x: Tensor, weight_OI: QuantisedTensor, bias_O: Tensor | None) -> Tensor:
@@ -237,41 +268,49 @@ def _kernels() -> ctypes.CDLL | None:
     if made is not None:
         pointer, integer, long = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64
         made.products.argtypes = (pointer, integer, pointer, long, long, pointer, integer)
-        made.dequantise.argtypes = (integer, pointer, long, pointer, integer)
+        made.dequantise.argtypes = (integer, pointer, long, pointer, integer, integer)
     return made
 
 
-def _native(x_NI: Tensor, weights: Sequence[QuantisedTensor]) -> Tensor:
-    """x W^T for each W, beside each other; x is float32 and contiguous."""
+def _native(x: Tensor, beside: _Beside) -> Tensor:
+    """x W^T for each W, beside each other, in float32."""
     kernels = _kernels()
     assert kernels is not None
-    matrices, n_out = _matrices(weights)
-    n_rows, n_in = x_NI.shape
-    y_NO = x_NI.new_empty(n_rows, n_out)
-    threads = torch.get_num_threads()
-    if kernels.products(matrices, len(weights), x_NI.data_ptr(), n_rows, n_in, y_NO.data_ptr(), threads):
-        raise MemoryError(f"no memory for {n_rows} rows of {n_in}")
-    return y_NO
+    if x.dtype != torch.float32 or not x.is_contiguous():
+        x = x.float().contiguous()
+    y = x.new_empty((*x.shape[:-1], beside.n_out))
+    n_rows, n_weights, threads = x.numel() // beside.n_in, len(beside.sizes), torch.get_num_threads()
+    if kernels.products(beside.matrices, n_weights, x.data_ptr(), n_rows, beside.n_in, y.data_ptr(), threads):
+        raise MemoryError(f"no memory for {n_rows} rows of {beside.n_in}")
+    return y
 
 
-def _matrices(weights: Sequence[QuantisedTensor]) -> tuple[Any, int]:
-    """The weights as C wants them, and how many rows they have together: made once, and kept with the first."""
-    blocks = [w.raw for w in weights]
+def _beside(weights: Sequence[QuantisedTensor]) -> _Beside | None:
+    """The weights as C wants them, made once and kept with the first; None where C can't have them."""
     known = weights[0].known
-    if known is None or len(known[0]) != len(blocks) or any(a is not b for a, b in zip(known[0], blocks, strict=True)):
-        rows = [_Matrix(w.raw.data_ptr(), w.raw.shape[0], NATIVE[w.kind]) for w in weights]
-        known = blocks, (_Matrix * len(rows))(*rows), sum(w.raw.shape[0] for w in weights)
-        weights[0].known = known
-    return known[1:]
+    if known is not None and len(known.blocks) == len(weights):
+        for weight, blocks in zip(weights, known.blocks, strict=True):
+            if weight.raw is not blocks:
+                break
+        else:
+            return known
+    n_in, sizes = weights[0].shape[-1], [w.raw.shape[0] for w in weights]
+    if n_in % PAIR or not all(w.is_native and w.raw.ndim == 2 and w.shape[-1] == n_in for w in weights):
+        return None
+    rows = [_Matrix(w.raw.data_ptr(), n, NATIVE[w.kind]) for w, n in zip(weights, sizes, strict=True)]
+    made = _Beside([w.raw for w in weights], (_Matrix * len(rows))(*rows), n_in, sizes, sum(sizes))
+    weights[0].known = made
+    return made
 
 
-def _floats(raw: Tensor, kind: str) -> Tensor:
-    """Blocks (..., bytes a row) as float32 (..., weights a row): by C where there is one, else by torch."""
-    size, kernels = SIZES[kind], _kernels() if kind in NATIVE and raw.is_cpu else None
+def _numbers(raw: Tensor, kind: str, dtype: torch.dtype) -> Tensor:
+    """Blocks (..., bytes a row) as plain numbers (..., weights a row): by C where there is one, else by torch."""
+    size, kernels = SIZES[kind], _kernels() if kind in NATIVE and raw.is_cpu and not is_watched() else None
     shape = (*raw.shape[:-1], raw.shape[-1] // size.nbytes * size.block)
     if kernels is None:
-        return unpack(raw.reshape(-1, raw.shape[-1]), kind).view(shape)
-    raw, out = raw.contiguous(), torch.empty(shape)
-    n_blocks = raw.numel() // size.nbytes
-    kernels.dequantise(NATIVE[kind], raw.data_ptr(), n_blocks, out.data_ptr(), torch.get_num_threads())
-    return out
+        return unpack(raw.reshape(-1, raw.shape[-1]), kind).view(shape).to(dtype)
+    narrow = dtype == torch.bfloat16
+    raw, out = raw.contiguous(), torch.empty(shape, dtype=dtype if narrow else torch.float32)
+    n_blocks, threads = raw.numel() // size.nbytes, torch.get_num_threads()
+    kernels.dequantise(NATIVE[kind], raw.data_ptr(), n_blocks, out.data_ptr(), narrow, threads)
+    return out.to(dtype)

@@ -25,6 +25,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from clearhead.native import library
+from clearhead.ops.watched import is_watched
 
 WIDE = 256
 """From so wide heads on, one query's attention is faster here in float32."""
@@ -104,7 +105,7 @@ def kernels(x: Tensor) -> Kernels | None:
     """
     if torch.is_grad_enabled() or torch.compiler.is_compiling() or type(x) is not Tensor or not x.is_cpu:
         return None
-    return None if torch._C._are_functorch_transforms_active() else _library().get(x.dtype)
+    return None if is_watched() else _library().get(x.dtype)
 
 
 @cache

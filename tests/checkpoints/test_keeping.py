@@ -95,6 +95,7 @@ WIDER = {
     "llama": {"hidden_size": 64, "intermediate_size": 256, "num_attention_heads": 4, "num_key_value_heads": 2},
     "bert": {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4},
     "mixtral": {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4, "num_key_value_heads": 2},
+    "gpt_oss": {"hidden_size": 64, "intermediate_size": 64},
     "t5": {"d_model": 64, "d_ff": 128, "d_kv": 16, "num_heads": 4},
 }
 """Tiny models as wide as blocks are."""
@@ -110,8 +111,10 @@ def test_any_model_can_be_kept_small(
     record = tiny.record_of(*next(case for case in tiny.cases() if case[0] == family))
     record.make(**WIDER[family]).save_pretrained(tmp_path / family)
     kept, plain = clearhead.load(tmp_path / family, weights=weights), clearhead.load(tmp_path / family)
-    matrices = [n for n, p in plain.named_parameters() if n.endswith(("_proj.weight", "_proj"))]
+    wide = {n for n, p in plain.named_parameters() if p.shape[-1] % 64 == 0}
+    matrices = [n for n in wide if n.endswith(("_proj.weight", "_proj"))]
     assert matrices and kinds_of(kept).keys() >= set(matrices)
+    assert not [name for name in kinds_of(kept) if "bias" in name or "norm" in name or "router" in name]
     assert set(kinds_of(kept).values()) <= ({"Q8_0"} if weights == "int8" else {"Q8_0", "Q4_0", "Q4_K"})
     with torch.no_grad():
         for name, parameter in plain.named_parameters():
@@ -149,3 +152,15 @@ def test_a_damaged_scale_is_refused(llama_file: Path, tmp_path: Path) -> None:
     broken.write_bytes(content)
     with pytest.raises(ClearheadError, match=r"blk\.1\.attn_v\.weight.*hold NaN or infinity"):
         clearhead.load(broken, weights="stored")
+
+
+@pytest.mark.parametrize("weights", ["int8", "int4"])
+def test_a_tied_head_that_the_file_repeats_is_read_once(weights: str, tmp_path: Path) -> None:
+    record = tiny.record_of(*next(case for case in tiny.cases() if case[0] == "llama"))
+    model = record.make(**WIDER["llama"], vocab_size=300, tie_word_embeddings=False)
+    model.lm_head.weight.data.copy_(model.model.embed_tokens.weight)
+    folder = tmp_path / "tied"
+    model.save_pretrained(folder)
+    config = folder / "config.json"
+    config.write_text(config.read_text().replace('"tie_word_embeddings": false', '"tie_word_embeddings": true'))
+    assert kinds_of(clearhead.load(folder, weights=weights))["embed.tokens.weight"] == "Q8_0"

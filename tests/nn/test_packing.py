@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -74,3 +76,24 @@ def test_nothing_is_packed_for_gradients_parts_or_without_room(layer: Linear, mo
             monkeypatch.setattr(packing, "_free", lambda: 1000.0)
             layer(x)
         assert len(packing._packing.copies) == 0
+
+
+def test_another_thread_reads_its_weights_as_ever() -> None:
+    """What one thread writes changes no bit of another's, and a text may be asked for by several threads in turn."""
+    layer, x = Linear(256, 256, bias=False, dtype=torch.bfloat16), torch.randn(1, 256, dtype=torch.bfloat16)
+
+    def steps() -> Iterator[bool]:
+        while True:
+            yield packing.is_open()
+
+    texts = packing.packed(steps())
+    with torch.inference_mode():
+        assert next(texts) and not packing.is_open()
+        with ThreadPoolExecutor(1) as other:
+            assert other.submit(next, texts).result()
+            with packing.packing():
+                packing.linear(x, layer.weight)
+                assert not other.submit(packing.is_open).result()
+        assert packing._packing.copies
+    texts.close()
+    assert not packing._packing.copies

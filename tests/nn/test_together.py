@@ -125,3 +125,36 @@ def test_several_rows_in_float32_read_a_packed_copy() -> None:
         assert len(packing._packing.copies) == 1
         layer(x[:1])
         assert len(packing._packing.copies) == 1
+
+
+@torch.no_grad()
+def test_a_weight_that_is_no_parameter_any_more_counts() -> None:
+    layers, x = layers_of(torch.float32), torch.randn(1, 192)
+    with packing.packing():
+        holds(x, layers)
+        changed = layers[1].weight * 3
+        del layers[1].weight
+        layers[1].weight = changed
+        holds(x, layers)
+
+
+@torch.no_grad()
+def test_parameters_that_are_shared_stay_where_they_are() -> None:
+    layers = layers_of(torch.float32)
+    for layer in layers:
+        layer.weight.share_memory_()
+    before = [layer.weight.data_ptr() for layer in layers]
+    with torch.inference_mode(), packing.packing():
+        together(torch.randn(1, 192), *layers)
+    assert [layer.weight.data_ptr() for layer in layers] == before
+    assert all(layer.weight.is_shared() for layer in layers)
+
+
+@torch.no_grad()
+def test_a_layer_whose_forward_was_replaced_is_asked() -> None:
+    layers, calls = layers_of(torch.float32), []
+    forward = layers[1].forward
+    layers[1].forward = lambda x: calls.append(1) or forward(x)
+    with torch.inference_mode(), packing.packing():
+        together(torch.randn(1, 192), *layers)
+    assert calls

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
+from jaxtyping import TypeCheckError
 from torch import Tensor, nn
 
 from clearhead.errors import ClearheadError
@@ -62,6 +63,7 @@ def test_the_product_is_that_of_the_plain_weights(way: str, kind: str, n_rows: i
     plain = unpack(weight.raw, kind)
     exact = x.double() @ plain.double().T
     assert torch.equal(weight.dequantise(), plain)
+    assert torch.equal(weight.to(torch.bfloat16).dequantise(), plain.bfloat16())
     assert (product(x, weight) - exact).abs().max() <= ROUNDING * exact.abs().max()
     bias = torch.randn(37)
     assert torch.equal(product(x, weight, bias), product(x, weight) + bias)
@@ -134,6 +136,10 @@ LOOKS: dict[str, Callable[[Tensor], Tensor]] = {
     "columns": lambda w: w[:, 3:5],
     "turned": lambda w: w.T @ w,
     "rows": lambda w: w.index_select(0, torch.tensor([5, 1])),
+    "last columns": lambda w: w.narrow(-1, 34, 34),
+    "first columns": lambda w: w.index_select(-1, torch.arange(34)),
+    "column": lambda w: w.select(-1, 3),
+    "last row": lambda w: w.select(-2, -1),
     "sum": lambda w: w.float().sum(),
     "joined": lambda w: torch.cat([w, w]),
     "norm": lambda w: torch.linalg.vector_norm(w, dim=1),
@@ -151,9 +157,50 @@ def test_whatever_looks_at_it_sees_the_plain_weight(look: str) -> None:
 
 def test_it_is_not_written_to() -> None:
     weight = nn.Parameter(blocks("Q4_0", 24, 256), requires_grad=False)
-    for write in (lambda: weight.zero_(), lambda: weight.mul_(2), lambda: weight.requires_grad_()):
+    writes: dict[str, Callable[[], object]] = {
+        "zero": lambda: weight.zero_(),
+        "times": lambda: weight.mul_(2),
+        "trained": lambda: weight.requires_grad_(),
+        "trained by name": lambda: setattr(weight, "requires_grad", True),
+        "other data": lambda: setattr(weight, "data", torch.zeros(24, 256)),
+    }
+    for write in writes.values():
         with pytest.raises(ClearheadError, match=r"kept quantised.*load the model without weights="):
             write()
+
+
+def test_what_is_not_a_number_stays_none(way: str) -> None:
+    weight, x = blocks("Q8_0", 5, 256), torch.randn(3, 256)
+    x[0, 7], x[1, 200] = float("nan"), float("inf")
+    y = product(x, weight)
+    assert not y[:2].isfinite().any() and y[2].isfinite().all()
+
+
+def test_a_misfit_is_refused_as_torch_does(way: str) -> None:
+    weight = blocks("Q8_0", 5, 256)
+    for width in (64, 512):
+        with pytest.raises((RuntimeError, TypeError)):
+            product(torch.randn(1, width), weight)
+    table = nn.Embedding(5, 256)
+    table.weight = nn.Parameter(weight, requires_grad=False)
+    for ids in (-1, 5):
+        with pytest.raises(IndexError):
+            table(torch.tensor([ids]))
+
+
+def test_torch_may_follow_the_product() -> None:
+    weight, x = blocks("Q5_0", 5, 256), torch.randn(2, 256)
+    plain = weight.dequantise()
+    doubled = torch.func.jvp(lambda v: F.linear(v, weight), (x,), (x,))[1]
+    assert error(doubled, x @ plain.T) <= ROUNDING
+    mapped = torch.func.vmap(lambda v: F.linear(v, weight))(x)
+    assert error(mapped, x @ plain.T) <= ROUNDING
+    assert error(F.linear(input=weight, weight=weight), plain @ plain.T) <= ROUNDING
+    layer = nn.Linear(256, 5)
+    layer.weight = nn.Parameter(weight, requires_grad=False)
+    with torch.no_grad():
+        moved = layer.to(torch.bfloat16)
+    assert isinstance(moved.weight, QuantisedTensor) and moved.weight.dtype == torch.bfloat16
 
 
 def test_odd_widths_are_multiplied_too() -> None:
@@ -174,3 +221,11 @@ def test_a_compiler_that_fails_is_done_without(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("CLEARHEAD_NATIVE", "0")
     assert library.__wrapped__(good) is None
     assert not list(tmp_path.rglob("*.tmp"))
+
+
+def test_another_width_is_refused_and_not_read_beyond(way: str) -> None:
+    weight = blocks("Q8_0", 16, 512)
+    with pytest.raises((RuntimeError, TypeCheckError)):
+        product(torch.randn(1, 1024), weight)
+    with pytest.raises((RuntimeError, TypeCheckError)):
+        several(torch.randn(2, 512), [weight, blocks("Q8_0", 16, 256)], [None, None])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,7 +20,7 @@ from clearhead.generation.kept import Kept
 from clearhead.generation.prompts import window
 from clearhead.generation.source import beginning
 from clearhead.lens.edit import edit
-from clearhead.nn.packing import packing
+from clearhead.nn.packing import packed
 from clearhead.ops.sampling import adjust
 from clearhead.studio.explore.passes import Opened, code, named, opened, read_out, refuse_changed
 from clearhead.studio.explore.predict import RunId
@@ -81,12 +80,8 @@ def generate(
     n = min(n, MOST - len(chosen))
     yield from writer.before(alternatives)
     # As `clearhead.generate` does for texts of some length, whose numbers these are to the last bit.
-    with packing() if n >= PACKS_FROM else nullcontext():
-        for _ in range(n):
-            step = writer.step(alternatives)
-            yield step
-            if writer.finished is not None:
-                return
+    steps = writer.steps(n, alternatives)
+    yield from packed(steps) if n >= PACKS_FROM else steps
 
 
 class _Writer:
@@ -148,6 +143,13 @@ class _Writer:
             "chosen": False,
             "drawn": self.options["temperature"] > 0,
         }
+
+    def steps(self, n: int, alternatives: int) -> Iterator[Answer]:
+        """At most `n` tokens."""
+        for _ in range(n):
+            yield self.step(alternatives)
+            if self.finished is not None:
+                return
 
     def step(self, alternatives: int) -> Answer:
         begun = time.perf_counter()

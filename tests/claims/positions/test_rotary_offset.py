@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from torch import Tensor
@@ -35,19 +36,19 @@ def test_not_where_angles_do_not_grow_evenly(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_not_where_a_model_turns_every_other_token_the_other_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    def wavering(x_BHTK: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> Tensor:
-        sin = sin.clone()
+    def wavering(x_BHTK: Tensor, tables: tuple[Tensor, Tensor], interleaved: bool) -> Tensor:
+        cos, sin = tables[0], tables[1].clone()
         sin[..., ::2, :] *= -1
         return positions.rotate(x_BHTK, cos, sin, interleaved)
 
-    monkeypatch.setattr(attention, "rotate", wavering)
+    monkeypatch.setattr(attention, "turned", wavering)
     assert verdict("rotary-offset") == "does not hold"
 
 
 def test_not_where_nothing_is_turned(monkeypatch: pytest.MonkeyPatch) -> None:
-    def still(x_BHTK: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> Tensor:
+    def still(x_BHTK: Tensor, *rest: Any) -> Tensor:
         return x_BHTK
 
     monkeypatch.setattr(positions, "rotate", still)
-    monkeypatch.setattr(attention, "rotate", still)
+    monkeypatch.setattr(attention, "turned", still)
     assert verdict("rotary-offset") == "does not hold"

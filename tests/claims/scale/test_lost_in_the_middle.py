@@ -18,7 +18,7 @@ def test_it_holds() -> None:
 
 def test_positions_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     """No head can then find what stands behind a key."""
-    monkeypatch.setattr(attention, "rotate", lambda x_BHTK, *tables: x_BHTK)
+    monkeypatch.setattr(attention, "turned", lambda x_BHTK, *tables: x_BHTK)
     assert verdict("lost-in-the-middle") == "does not hold"
 
 
