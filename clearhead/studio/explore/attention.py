@@ -60,6 +60,7 @@ def _cell(studio: Studio, run: str, at: str, head: int, query: int, key: int) ->
         arrays |= {"scores": scores[head, query], "column_scores": scores[head, :, key], "log_sums": log_sums_T.float()}
     return Answer(
         data={
+            "query": query,
             "key": key,
             "weight": weight,
             "row_sum": float(row_S.double().sum()),
