@@ -3,8 +3,8 @@
 torch's fused kernel for CPUs multiplies small tiles, for which its products in bfloat16 are no faster than in float32.
 A product of whole rows of scores is: it runs on the processor's units for bfloat16. Scores are rounded to bfloat16
 before softmax, which is about as much as the rounding of q and k does to them already, and the gradients of keys and
-values are added up in bfloat16: at 2,048 tokens those of q, k and v are off by 0.43, 0.52 and 0.46 % (the fused kernel's
-by 0.26, 0.46 and 0.47).
+values are added up in bfloat16: at 2,048 tokens those of q, k and v are off by 0.43, 0.52 and 0.46 % (the fused
+kernel's by 0.26, 0.46 and 0.47).
 
 Two cores of an AMD EPYC with AVX-512, causal, milliseconds of the fused kernel and here:
 
