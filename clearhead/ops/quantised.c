@@ -19,10 +19,10 @@
 #endif
 
 enum { Q4_0 = 2, Q5_0 = 6, Q8_0 = 8, Q4_K = 12, Q5_K = 13, Q6_K = 14 };  /* GGML's numbers */
-#define UNROLLED _Pragma("GCC unroll 4")
 enum { PAIR = 64 };           /* weights that are multiplied at a time: two groups */
 enum { WIDE = 4 };            /* rows of x whose sums are in registers while a row of W passes */
 enum { TILE = 16 };           /* rows of W that stay in the nearest cache while all rows of x pass by */
+#define UNROLLED _Pragma("GCC unroll 4")
 
 static inline float half(const uint8_t *at) {
     _Float16 value;
@@ -165,7 +165,7 @@ static inline __m512 two_scales(float first, float second) {
     return _mm512_mask_blend_ps(0xff00, _mm512_set1_ps(first), _mm512_set1_ps(second));
 }
 
-/* Eight or sixteen bytes as floats times d. */
+/* Sixteen integers as floats times d. */
 static inline __m512 times(__m512i integers, float d) {
     return _mm512_mul_ps(_mm512_cvtepi32_ps(integers), _mm512_set1_ps(d));
 }

@@ -164,8 +164,6 @@ def test_numbers_moved_by_tiles(n: int, tile: int) -> None:
 
 @pytest.mark.parametrize("preset", ["llama3-70b", "mamba-2.8b", "gemma3-270m"])
 def test_steps_that_wait(preset: str) -> None:
-    if preset not in published():
-        pytest.skip(f"{preset} is no shipped config")
     data = asked("scale.steps", preset=preset, context=5000).data
     for waits, steps in ((data["waits"], data["at"]["model"]), (data["scans"], data["at"]["scan"])):
         in_scans = waits["scans"] * (data["chunk"] + data["chunks"])
